@@ -1,0 +1,132 @@
+"""The rules: their base, how a failure finds its rule, and where rules come from.
+
+A rule is one module-level object. Every module behind an entry point of the group ``mgpu_fix.codemods`` is imported,
+and each :class:`Rule` in its ``RULES`` is taken. Ours come first, so that a third party cannot take a failure from us.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from mgpu_fix.model import Candidate, Failure
+from mgpu_fix.source import SourceFile
+
+GROUP = "mgpu_fix.codemods"
+
+
+class CatalogueError(Exception):
+    """No rule was found, or one does not load; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a rule's failures look like.
+
+    ``message`` is searched (a regular expression) in the message of one link of the cause chain whose type is ``type``.
+    ``stages`` empty means any. ``callee`` narrows to failures whose facts name that callee. Of two signatures that
+    match, the one with the longer pattern is the more specific.
+    """
+
+    type: str
+    message: str
+    stages: tuple[str, ...] = ()
+    callee: str = ""
+
+    def matches(self, failure: Failure) -> bool:
+        """Whether any link of the failure's cause chain fits."""
+        if self.stages and failure.stage not in self.stages:
+            return False
+        if self.callee and failure.facts.callee != self.callee:
+            return False
+        links = failure.chain or ((failure.type, failure.message),)
+        return any(kind == self.type and re.search(self.message, text, re.S) for kind, text in links)
+
+
+class Rule:
+    """One idea: a kind of failure and the edits that repair it.
+
+    Subclasses set the attributes and override :meth:`candidates`; the class docstring is the rule's explain page,
+    in Markdown with the headings *What it means*, *Why it happens*, *Example*, *Use instead* and *Fix safety*.
+    """
+
+    code: str
+    name: str
+    jax: str
+    signatures: Sequence[Signature] = ()
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """Ways to fix ``failure`` in ``source``, best first. Pure. May raise :class:`NoFix` with a reason."""
+        raise NoFix("no fix is known for it yet")
+
+    @property
+    def page(self) -> str:
+        """The explain page, Markdown."""
+        return inspect.cleandoc(type(self).__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """First line of the page."""
+        return self.page.split("\n", 1)[0]
+
+
+class NoFix(Exception):
+    """Raised by a rule that recognises a failure and cannot mend it; the message is the reason shown."""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Every rule, in order of precedence."""
+
+    rules: tuple[Rule, ...]
+
+    def match(self, failure: Failure) -> Rule | None:
+        """The rule with the most specific signature that fits, the earlier one where two tie."""
+        hits = [(len(s.message), -i) for i, r in enumerate(self.rules) for s in r.signatures if s.matches(failure)]
+        return self.rules[-max(hits)[1]] if hits else None
+
+    def ties(self, failure: Failure) -> list[Rule]:
+        """Rules that fit equally well; more than one is a fault of the catalogue (its tests ask)."""
+        hits = [(len(s.message), r) for r in self.rules for s in r.signatures if s.matches(failure)]
+        best = max((n for n, _ in hits), default=0)
+        return list(dict.fromkeys(r for n, r in hits if n == best))
+
+    def find(self, query: str) -> Rule | None:
+        """The rule with that code or name."""
+        return next((r for r in self.rules if query.lower() in (r.code.lower(), r.name)), None)
+
+    def recognise(self, text: str) -> list[Rule]:
+        """Rules whose signatures occur in a pasted message or traceback, most specific first."""
+        hits = [(len(s.message), r) for r in self.rules for s in r.signatures if _occurs(s, text)]
+        return list(dict.fromkeys(r for _, r in sorted(hits, key=lambda h: -h[0])))
+
+
+def _occurs(signature: Signature, text: str) -> bool:
+    return re.search(signature.message.removeprefix("^"), text, re.S) is not None and (
+        signature.type in text or len(signature.message) > 20
+    )
+
+
+@functools.cache
+def load() -> Catalogue:
+    """The installed catalogue. Raises CatalogueError."""
+    return Catalogue(tuple(_discover()))
+
+
+def _discover() -> Iterator[Rule]:
+    points = sorted(metadata.entry_points(group=GROUP), key=lambda p: (not p.value.startswith("mgpu_fix."), p.name))
+    seen: dict[str, str] = {}
+    for point in points:
+        try:
+            rules = point.load().RULES
+        except Exception as e:
+            raise CatalogueError(f"rule module {point.value} does not load: {type(e).__name__}: {e}") from e
+        for rule in rules:
+            if rule.code in seen:
+                raise CatalogueError(f"{point.value} and {seen[rule.code]} both define {rule.code}")
+            seen[rule.code] = point.value
+            yield rule
+    if not seen:
+        raise CatalogueError("no rules are installed; reinstall with: pip install -e .")

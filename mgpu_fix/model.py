@@ -1,0 +1,357 @@
+"""What the parts of mgpu-fix say to each other: frozen dataclasses that go to JSON and back.
+
+Lines and columns are 1-based, columns count characters, and ends are exclusive, everywhere in this package.
+"""
+
+import dataclasses
+import enum
+import hashlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: How far a program, or a kernel in it, came. Later is better.
+STAGES = ("parse", "import", "trace", "lower", "compile", "run", "compare")
+
+
+class Applicability(enum.StrEnum):
+    """How sure a fix is to keep what the program means; see :meth:`allows`."""
+
+    DISPLAY = "display"
+    UNSAFE = "unsafe"
+    SAFE = "safe"
+
+    def allows(self, other: "Applicability") -> bool:
+        """Whether a run that asks for at least ``self`` may write a fix marked ``other``."""
+        order = list(Applicability)
+        return order.index(other) >= order.index(self)
+
+
+class VerifiedBy(enum.StrEnum):
+    """What proved a kernel, strongest first."""
+
+    GOLDEN = "golden"
+    GPU = "gpu"
+    INTERPRETER = "interpreter"
+    COMPILED = "compiled"
+    LOWERED = "lowered"
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A stretch of a user's file; ``end_line``/``end_column`` are exclusive and may equal the start."""
+
+    path: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the user's, as its code object names it (``line`` is that of its first decorator)."""
+
+    path: str
+    line: int
+    name: str
+    qualname: str
+    column: int = 1
+
+
+@dataclass(frozen=True)
+class Param:
+    """One Ref that a kernel's entry point passes to its body.
+
+    ``role`` is ``input``, ``output`` or ``scratch``. ``name`` is the parameter that receives it, or None where the
+    body takes no such parameter. ``keyword`` is set for scratch passed by name. ``shape`` is in elements.
+    """
+
+    role: str
+    name: str | None
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    space: str = ""
+    tree: "Tree | None" = None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A pytree of a value that a body returned, or of an output: ``kind`` is leaf, none, tuple, list, dict or other.
+
+    A leaf has ``shape`` (elements), ``dtype`` and, where it is a Ref, the parameter it came in by as ``ref``.
+    """
+
+    kind: str
+    children: tuple["Tree", ...] = ()
+    keys: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    ref: str | None = None
+
+    def leaves(self) -> "list[Tree]":
+        """Leaves in pytree order."""
+        if self.kind == "leaf":
+            return [self]
+        return [leaf for child in self.children for leaf in child.leaves()]
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A body that returned something where Pallas wants None.
+
+    ``entry`` is the call the body was given to: ``plgpu.kernel``, ``pl.kernel``, ``pl.core_map``, ``plgpu.warp_map``,
+    ``pl.pallas_call`` or ``plgpu.emit_pipeline``. ``params`` are the Refs passed, in order, after what
+    ``functools.partial`` bound. ``written`` names the outputs that the body stores to by itself. ``silent`` says that
+    JAX drops the value without an error.
+    """
+
+    entry: str
+    body: Function
+    params: tuple[Param, ...]
+    value: Tree
+    written: tuple[str, ...] = ()
+    silent: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the tracer knew when a failure happened; rules read it instead of guessing over text."""
+
+    returned: tuple[Returned, ...] = ()
+    callee: str = ""
+    keyword: str = ""
+    semantics: str = ""
+    axes: tuple[str, ...] = ()
+    thread_name: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One error of the user's program, as JAX raised it, or as mgpu-fix saw it where JAX says nothing.
+
+    ``chain`` holds (type, message) over the whole cause chain, outermost first. ``raised_at`` names JAX's own line,
+    e.g. ``pallas/mpmd.py:986 in wrapper``. ``caught`` says that the program expects the error (``try``,
+    ``pytest.raises``).
+    """
+
+    type: str
+    message: str
+    stage: str
+    span: Span | None = None
+    kernel: str = ""
+    chain: tuple[tuple[str, str], ...] = ()
+    raised_at: str = ""
+    facts: Facts = Facts()
+    caught: bool = False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of one kernel call: where its arrays lie, or why there are none.
+
+    ``inputs`` is a digest over every operand's bytes. ``outputs`` are ``.npy`` files in the run's folder. ``state`` is
+    ``known``, ``tainted`` (placeholder values flowed on) or ``unknown``; ``why`` explains the last two. ``stable`` is
+    False where two runs of the same trace differed.
+    """
+
+    state: str
+    inputs: str = ""
+    outputs: tuple[str, ...] = ()
+    draw: tuple[str, ...] = ()
+    why: str = ""
+    stable: bool = True
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One (kernel, avals) that the program called. ``stage`` is how far its real trace came."""
+
+    name: str
+    entry: str
+    span: Span | None
+    avals: tuple[str, ...]
+    outputs: tuple[str, ...]
+    stage: str
+    numbers: tuple[Numbers, ...] = ()
+    failures: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What stays when a fix moves or renames the kernel: the shapes that go in and come out."""
+        return (*self.avals, "->", *self.outputs)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run of a program.
+
+    ``status`` is ``ok`` (ran to its end), ``stopped`` (an exception or an exit; see ``reason``), ``timeout``,
+    ``crashed`` (a signal) or ``blocked`` (cannot be run or seen). ``output`` is the program's own, tail only.
+    """
+
+    status: str
+    calls: tuple[KernelCall, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    reason: str = ""
+    span: Span | None = None
+    exit_code: int | None = 0
+    output: str = ""
+    folder: str = ""
+    jax: str = ""
+    device: str = ""
+    declared: tuple[Function, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace ``text[start:end]`` (character offsets into :attr:`SourceFile.text`) by ``new``."""
+
+    start: int
+    end: int
+    new: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to fix a failure. ``needs_oracle`` says that it could change a value, so that it is only safe where
+    numbers can be compared. ``cost`` tells a kernel author what it costs at run time, or is empty."""
+
+    title: str
+    edits: tuple[Edit, ...]
+    applicability: Applicability = Applicability.SAFE
+    name: str = ""
+    needs_oracle: bool = False
+    cost: str = ""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate and what became of it."""
+
+    title: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A fix that was applied, with its proof. ``line``/``column`` are of the file as it lies on disk before the fix,
+    None for a line that an earlier step made."""
+
+    code: str
+    name: str
+    title: str
+    applicability: Applicability
+    verified_by: VerifiedBy
+    path: str
+    kernel: str
+    line: int | None
+    column: int | None
+    diff: str = ""
+    cost: str = ""
+    tried: tuple[Tried, ...] = ()
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """A failure that is still there, and why."""
+
+    code: str | None
+    stage: str
+    type: str
+    message: str
+    path: str
+    line: int | None
+    column: int | None
+    reason: str
+    kernel: str = ""
+    tried: tuple[Tried, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProvenKernel:
+    """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used."""
+
+    name: str
+    line: int | None
+    stage: str
+    verified_by: VerifiedBy | None
+    inputs: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What happened to one file. ``status`` is clean, fixed, partial, unfixed or blocked."""
+
+    path: str
+    status: str
+    kernels: tuple[ProvenKernel, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    remaining: tuple[Remaining, ...] = ()
+    diff: str = ""
+    reason: str = ""
+    output: str = ""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one invocation has to say; the JSON format is this, see ``report/schema.json``."""
+
+    files: tuple[FileReport, ...]
+    python: str = ""
+    jax: str = ""
+    device: str = ""
+    runs: int = 0
+    version: int = 1
+    tool: dict[str, str] = field(default_factory=dict)
+
+
+def digest(data: bytes) -> str:
+    """A short name for a text."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def to_json(value: Any) -> Any:
+    """Dataclasses to plain JSON values; enums to their text, tuples to lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    return value
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """The inverse of :func:`to_json` for a dataclass of this module. Unknown keys are ignored, missing ones default.
+
+    Raises TypeError where a required field is missing.
+    """
+    return typing.cast(T, _revive(kind, data))
+
+
+def _revive(kind: Any, data: Any) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return None if data is None else _revive(next(a for a in args if a is not type(None)), data)
+    if origin is tuple:
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_revive(args[0], v) for v in data)
+        return tuple(_revive(a, v) for a, v in zip(args, data, strict=True))
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        known = {f.name for f in dataclasses.fields(kind)}
+        return typing.cast(type, kind)(**{k: _revive(hints[k], v) for k, v in data.items() if k in known})
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(data)
+    return data

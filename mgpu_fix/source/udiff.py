@@ -1,0 +1,22 @@
+"""Unified diffs that ``git apply`` takes."""
+
+import difflib
+import re
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
+
+
+def unified_diff(path: str, before: bytes, after: bytes) -> str:
+    """The change of one file with ``a/`` and ``b/`` headers; empty if there is none.
+
+    Lines end at ``\\n`` alone, as in git, so a ``\\r`` stays part of its line. The text is decoded with
+    ``surrogateescape``, so that writing it with the same error handler gives the file's own bytes.
+    """
+    if before == after:
+        return ""
+    a, b = (_LINE.findall(data.decode("utf-8", "surrogateescape")) for data in (before, after))
+    name = path.lstrip("/")
+    out = []
+    for line in difflib.unified_diff(a, b, f"a/{name}", f"b/{name}"):
+        out.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(out)
