@@ -193,6 +193,7 @@ class Observation:
 
     ``status`` is ``ok`` (ran to its end), ``stopped`` (an exception or an exit; see ``reason``), ``timeout``,
     ``crashed`` (a signal) or ``blocked`` (cannot be run or seen). ``output`` is the program's own, tail only.
+    ``others`` counts Pallas kernels that are not for Mosaic GPU.
     """
 
     status: str
@@ -206,6 +207,7 @@ class Observation:
     jax: str = ""
     device: str = ""
     declared: tuple[Function, ...] = ()
+    others: int = 0
     seconds: float = 0.0
 
 

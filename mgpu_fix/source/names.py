@@ -1,17 +1,25 @@
 """What names mean in one file: scopes, import aliases, single assignments; over ``ast`` alone, nothing is imported."""
 
 import ast
+import functools
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from mgpu_fix.model import Function
 from mgpu_fix.source.file import SourceFile
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope: TypeAlias = ast.Module | ast.ClassDef | FunctionNode
+N = TypeVar("N", bound=ast.AST)
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES = (ast.Module, ast.ClassDef, *_FUNCTIONS)
+_BINDERS = (
+    *(ast.ImportFrom, ast.Import, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.arg, ast.Name, ast.ExceptHandler, ast.MatchAs, ast.MatchStar),
+)
+#: Fields whose nodes are shared between all expressions that have them, so that they have no one parent.
+_SHARED = ("ctx", "op", "ops")
 
 
 class Names:
@@ -19,20 +27,42 @@ class Names:
 
     A name's bindings are the nodes that bind it in its scope: an ``ast.alias`` of an import, the value of a plain
     assignment ``name = value``, a ``def`` or ``class``, or, for everything else (parameters, loops, ``with``,
-    augmented assignment, unpacking), the binding node itself.
+    augmented assignment, unpacking), the binding node itself. ``parents`` leaves out ``ctx`` and operators.
     """
 
     def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.parents: dict[ast.AST, ast.AST] = {}
+        self._nodes: dict[type[ast.AST], list[ast.AST]] = {}
         self._bindings: dict[ast.AST, dict[str, list[ast.AST]]] = {}
         self._stars: list[str] = []
         self._imported_from: dict[ast.alias, str] = {}
-        for parent in ast.walk(source.tree):
-            for child in ast.iter_child_nodes(parent):
-                self.parents[child] = parent
-        for node in ast.walk(source.tree):
-            self._bind(node)
+        self._resolved: dict[tuple[ast.AST, str], str | None] = {}
+        self._uses: dict[str, dict[ast.AST | None, list[ast.Name]]] = {}
+        self._index()
+        for kind in _BINDERS:
+            for node in self.nodes(kind):
+                self._bind(node)
+        for declaration in (*self.nodes(ast.Global), *self.nodes(ast.Nonlocal)):
+            self._move(cast(ast.Global | ast.Nonlocal, declaration))
+
+    def _index(self) -> None:
+        """Parents and kinds of all nodes, at a fraction of what :func:`ast.walk` costs."""
+        todo: list[ast.AST] = [self.source.tree]
+        for parent in todo:
+            self._nodes.setdefault(type(parent), []).append(parent)
+            for name in parent._fields:
+                value = getattr(parent, name)
+                if name in _SHARED:
+                    continue
+                for child in value if isinstance(value, list) else (value,):
+                    if isinstance(child, ast.AST):
+                        self.parents[child] = parent
+                        todo.append(child)
+
+    def nodes(self, kind: type[N]) -> list[N]:
+        """Every node of exactly that class, outer ones first."""
+        return cast(list[N], self._nodes.get(kind, []))
 
     def _bind(self, node: ast.AST) -> None:
         match node:
@@ -62,10 +92,16 @@ class Names:
                 self._add(node, name, node)
 
     def _add(self, node: ast.AST, name: str, binding: ast.AST) -> None:
-        scope = self.scope(node)
-        if any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in ast.walk(scope)):
-            scope = self.source.tree
-        self._bindings.setdefault(scope, {}).setdefault(name, []).append(binding)
+        self._bindings.setdefault(self.scope(node), {}).setdefault(name, []).append(binding)
+
+    def _move(self, declaration: ast.Global | ast.Nonlocal) -> None:
+        """Count what is bound under a ``global`` or ``nonlocal`` to the scope that it belongs to."""
+        inner = self.scope(declaration)
+        for name in declaration.names:
+            moved = self._bindings.get(inner, {}).pop(name, [])
+            outer = self.source.tree if isinstance(declaration, ast.Global) else self.home(name, inner)
+            if moved and outer:
+                self._bindings.setdefault(outer, {}).setdefault(name, []).extend(moved)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Parents of ``node``, innermost first."""
@@ -75,68 +111,89 @@ class Names:
     def scope(self, node: ast.AST) -> Scope:
         """The scope in which a name at ``node`` is looked up or bound; decorators and defaults belong outside."""
         child = node
-        for parent in self.ancestors(node):
-            if isinstance(parent, _FUNCTIONS):
-                outside = [*getattr(parent, "decorator_list", []), getattr(parent, "returns", None)]
-                if isinstance(child, ast.arguments):
-                    outside = [child] if not isinstance(node, ast.arg) else []
-                if child not in outside:
-                    return parent
-            elif isinstance(parent, ast.ClassDef) and child not in [*parent.decorator_list, *parent.bases]:
+        while (parent := self.parents.get(child)) is not None:
+            if isinstance(parent, _SCOPES) and self._inside(parent, child, node):
                 return parent
             child = parent
         return self.source.tree
+
+    @staticmethod
+    def _inside(scope: Scope, child: ast.AST, node: ast.AST) -> bool:
+        """Whether ``node``, which lies in ``child`` of ``scope``, belongs to that scope and not to the one around."""
+        if isinstance(child, ast.arguments):
+            return isinstance(node, ast.arg)
+        outside = [*getattr(scope, "decorator_list", []), *getattr(scope, "bases", []), *getattr(scope, "keywords", [])]
+        return child not in outside and child is not getattr(scope, "returns", None)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds ``node``."""
         return next(n for n in (node, *self.ancestors(node)) if isinstance(n, ast.stmt))
 
-    def bindings(self, name: str, at: ast.AST) -> list[ast.AST]:
-        """Everything that binds ``name`` in the scope where a use of it at ``at`` finds it; empty if nothing does."""
+    def home(self, name: str, at: ast.AST) -> ast.AST | None:
+        """The scope in which a use of ``name`` at ``at`` finds it, or None if nothing in the file binds it."""
         scope: ast.AST = self.scope(at)
         first = True
         while True:
             if (first or not isinstance(scope, ast.ClassDef)) and name in self._bindings.get(scope, {}):
-                return self._bindings[scope][name]
+                return scope
             if isinstance(scope, ast.Module):
-                return []
+                return None
             scope, first = self.scope(scope), False
+
+    def members(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
+        """What ``scope`` itself binds, by name."""
+        return self._bindings.get(scope, {})
+
+    def bindings(self, name: str, at: ast.AST) -> list[ast.AST]:
+        """Everything that binds ``name`` in the scope where a use of it at ``at`` finds it; empty if nothing does."""
+        home = self.home(name, at)
+        return self._bindings[home][name] if home else []
 
     def binding(self, name: str, at: ast.AST) -> ast.AST | None:
         """The one binding of ``name`` seen at ``at``, or None if there is none or several."""
         found = self.bindings(name, at)
         return found[0] if len(found) == 1 else None
 
-    def resolve(self, node: ast.AST, depth: int = 8) -> str | None:
+    def resolve(self, node: ast.AST) -> str | None:
         """Dotted name that an expression stands for, through imports and plain assignments; None if it is unknown.
 
-        ``plgpu.kernel`` gives ``jax.experimental.pallas.mosaic_gpu.kernel``. Where the bindings of a name disagree,
-        as in a ``try``/``except ImportError``, nothing is known.
+        ``plgpu.kernel`` gives ``jax.experimental.pallas.mosaic_gpu.kernel``. Where the bindings of a name disagree
+        nothing is known; one to None, as after ``except ImportError``, does not count.
         """
         if isinstance(node, ast.Attribute):
-            base = self.resolve(node.value, depth)
+            base = self.resolve(node.value)
             return f"{base}.{node.attr}" if base else None
-        if not isinstance(node, ast.Name) or depth == 0:
+        if not isinstance(node, ast.Name):
             return None
-        found = self.bindings(node.id, node)
-        if not found:
+        home = self.home(node.id, node)
+        if home is None:
             return f"{self._stars[0]}.{node.id}" if len(self._stars) == 1 else None
-        dotted = {
-            self._imported_from[b] if isinstance(b, ast.alias) else self.resolve(b, depth - 1) if b is not node else None
-            for b in found
-        }
-        return dotted.pop() if len(dotted) == 1 else None
+        key = home, node.id
+        if key not in self._resolved:
+            self._resolved[key] = None  # what is defined by itself is unknown
+            dotted = {
+                self._imported_from[b] if isinstance(b, ast.alias) else self.resolve(b)
+                for b in self._bindings[home][node.id]
+                if not (isinstance(b, ast.Constant) and b.value is None)
+            }
+            self._resolved[key] = dotted.pop() if len(dotted) == 1 else None
+        return self._resolved[key]
 
     def uses(self, name: str, scope: ast.AST) -> list[ast.Name]:
         """Loads of ``name`` anywhere in ``scope`` that find the binding made in ``scope``."""
-        return [
-            n
-            for n in ast.walk(scope)
-            if isinstance(n, ast.Name)
-            and n.id == name
-            and isinstance(n.ctx, ast.Load)
-            and self.bindings(name, n) is self._bindings.get(scope, {}).get(name)
-        ]
+        if name not in self._uses:
+            self._uses[name] = {}
+            for load in self._loads.get(name, []):
+                self._uses[name].setdefault(self.home(name, load), []).append(load)
+        return self._uses[name].get(scope, [])
+
+    @functools.cached_property
+    def _loads(self) -> dict[str, list[ast.Name]]:
+        found: dict[str, list[ast.Name]] = {}
+        for node in self.nodes(ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(node)
+        return found
 
 
 def find_function(source: SourceFile, function: Function) -> FunctionNode | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import libcst as cst
+from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mgpu_fix.model import Edit
@@ -33,15 +34,14 @@ class Splice:
         end_line = cast(int, last.end_lineno)
         self._end = source.starts[end_line] if end_line < len(source.starts) else len(source.text)
         slice_ = source.text[self._start : self._end]
-        self._indented = bool(source.indentation(self._line))
-        # An indented slice parses inside a block of its own; the line end must be the slice's, or LibCST guesses.
-        self._prefix = f"if True:{source.newline}" if self._indented else ""
+        # LibCST takes its defaults from the first block and line end that it sees; the file's own go first.
+        self._prefix = f"if True:{source.newline}{source.indent}pass{source.newline}"
+        if source.indentation(self._line):
+            self._prefix += f"if True:{source.newline}"
         try:
             module = cst.parse_module(self._prefix + slice_)
         except (cst.ParserSyntaxError, UnicodeError) as e:
             raise SourceError(f"LibCST cannot read lines {self._line}-{end_line}") from e
-        # LibCST guesses both from the slice; the file knows better. ``PartialParserConfig`` is ignored (LibCST 1.9).
-        module = module.with_changes(default_newline=source.newline, default_indent=source.indent)
         if module.code != self._prefix + slice_:
             raise SourceError(f"lines {self._line}-{end_line} do not survive LibCST unchanged")
         self._wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
@@ -67,7 +67,7 @@ class Splice:
 
     def _place(self, offset: int) -> tuple[int, int]:
         line, column = self.source.position(offset)
-        return line - self._line + 1 + (1 if self._indented else 0), column - 1
+        return line - self._line + 1 + self._prefix.count(self.source.newline), column - 1
 
     def on(
         self, node: ast.AST, change: Change, kind: type[cst.CSTNode] | tuple[type[cst.CSTNode], ...] = cst.CSTNode
@@ -78,12 +78,77 @@ class Splice:
     def on_line_of(self, node: ast.stmt, change: Change) -> None:
         """Change the ``SimpleStatementLine`` that holds a small statement."""
         small = self.find(node, cst.BaseSmallStatement)
+        line = self._holder(small)
+        if not isinstance(line, cst.SimpleStatementLine):
+            raise SourceError(f"the statement at line {node.lineno} stands in a one-line block")
+        self._changes.setdefault(id(line), []).append(change)
+
+    def _holder(self, statement: cst.CSTNode) -> cst.CSTNode:
+        """The line or one-line block of a small statement, the block of a line."""
         for nodes in self._index.values():
             for found in nodes:
-                if isinstance(found, cst.SimpleStatementLine) and any(s is small for s in found.body):
-                    self._changes.setdefault(id(found), []).append(change)
-                    return
-        raise SourceError(f"the statement at line {node.lineno} stands in a one-line block")
+                body = getattr(found, "body", None)
+                if isinstance(body, Sequence) and any(s is statement for s in body):
+                    return found
+        raise SourceError("a statement stands nowhere")
+
+    def replace(self, node: ast.stmt, change: Callable[[Any], Sequence[cst.BaseSmallStatement]]) -> None:
+        """Put what ``change`` makes of a small statement in its place, on lines of their own if it has one.
+
+        A comment on its line stays there, those inside what is dropped go before it. Nothing at all is allowed only
+        for the last statement of a block that has others, alone on its line.
+        """
+        small = self.find(node, cst.BaseSmallStatement)
+        holder = self._holder(small)
+        own_line = isinstance(holder, cst.SimpleStatementLine) and len(holder.body) == 1
+        dropped: list[cst.EmptyLine] = []
+        below: list[cst.EmptyLine] = []
+
+        def replaced(old: cst.BaseSmallStatement) -> Any:
+            new = change(old)
+            kept = {c.value for s in new for c in _comments(s)}
+            dropped.extend(cst.EmptyLine(comment=c) for c in _comments(old) if c.value not in kept)
+            return cst.FlattenSentinel(new)
+
+        def split(line: cst.SimpleStatementLine) -> Any:
+            line = line.with_changes(leading_lines=[*line.leading_lines, *dropped])
+            if not line.body:
+                below.extend([*line.leading_lines, cst.EmptyLine(comment=line.trailing_whitespace.comment)])
+                return line
+            if not own_line:
+                return line
+            first, *rest = line.body
+            return cst.FlattenSentinel([line.with_changes(body=[first]), *(cst.SimpleStatementLine([s]) for s in rest)])
+
+        def end(block: cst.IndentedBlock) -> Any:
+            while below and not below[-1].comment:
+                below.pop()
+            return block.with_changes(footer=[*below, *block.footer])
+
+        self._changes.setdefault(id(small), []).append(replaced)
+        if isinstance(holder, cst.SimpleStatementLine):
+            self._changes.setdefault(id(holder), []).append(split)
+            self._changes.setdefault(id(self._holder(holder)), []).append(end)
+
+    def insert_before(self, node: ast.stmt, make: Callable[[], cst.FunctionDef]) -> None:
+        """Put the function that ``make`` gives, once all of ``node`` is changed, on lines before it."""
+        found = self.find(node, (cst.BaseSmallStatement, cst.BaseCompoundStatement))
+        if isinstance(found, cst.BaseSmallStatement):
+            found = self._holder(found)
+        if isinstance(found, cst.SimpleStatementSuite):
+            raise SourceError(f"the statement at line {node.lineno} stands in a one-line block")
+        line = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        above = self.source.line(line - 1).strip() if line > 1 else ""
+        opens = above and len(self.source.indentation(line - 1)) < len(self.source.indentation(line))
+        crowded = above and not opens and not above.startswith("#")
+
+        def change(old: Any) -> cst.FlattenSentinel[Any]:
+            first, *rest = old if isinstance(old, cst.FlattenSentinel) else (old,)
+            apart = [cst.EmptyLine(indent=False)] * (1 if node.col_offset else 2)
+            made = make().with_changes(leading_lines=[*(apart if crowded else ()), *first.leading_lines])
+            return cst.FlattenSentinel([made, first.with_changes(leading_lines=apart), *rest])
+
+        self._changes.setdefault(id(found), []).append(change)
 
     def edit(self) -> Edit:
         """The whole change as one edit, trimmed to what differs."""
@@ -103,6 +168,10 @@ class _Transformer(cst.CSTTransformer):
         for change in self.changes.get(id(original_node), ()):
             updated_node = change(updated_node)
         return updated_node
+
+
+def _comments(node: cst.CSTNode) -> Sequence[cst.Comment]:
+    return cast(Sequence[cst.Comment], matchers.findall(node, matchers.Comment()))
 
 
 def trimmed(edit: Edit, text: str) -> Edit:

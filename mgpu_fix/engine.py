@@ -1,0 +1,520 @@
+"""The search: try fixes, keep what a run proves, undo only what it does not.
+
+Pure over a :class:`Runner`: it reads no file, starts no process and writes nothing, so that a scripted runner tests it.
+"""
+
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mgpu_fix import verify
+from mgpu_fix.catalogue import Catalogue, NoFix, Rule
+from mgpu_fix.model import (
+    Applicability,
+    Candidate,
+    Edit,
+    Failure,
+    Fix,
+    KernelCall,
+    Observation,
+    ProvenKernel,
+    Remaining,
+    Tried,
+    VerifiedBy,
+    digest,
+)
+from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits, unified_diff
+
+
+#: outcome of a candidate that a run approved of
+KEPT = "kept"
+
+
+class Runner(Protocol):
+    """Runs the program with other texts in place of what the disk holds."""
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        """One run. ``draws`` are kernel-call keys to run on one more draw of inputs; None: those that fail."""
+        ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller allows. ``select`` empty means every rule."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    unsafe: bool = False
+    require: VerifiedBy = VerifiedBy.LOWERED
+    prefer: str = ""
+    max_iterations: int = 8
+
+    def allows(self, rule: Rule) -> bool:
+        """Whether this rule's fixes are asked for."""
+        names = (rule.code, rule.name)
+        chosen = not self.select or any(n in self.select for n in names)
+        return chosen and not any(n in self.ignore for n in names)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search ends with. ``texts`` is what to write; where nothing was proven it is the originals."""
+
+    texts: dict[str, SourceFile]
+    first: Observation
+    last: Observation
+    fixes: tuple[Fix, ...] = ()
+    remaining: tuple[Remaining, ...] = ()
+    kernels: tuple[ProvenKernel, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A candidate of one problem, with how safe it is where numbers can (not) be compared."""
+
+    candidate: Candidate
+    applicability: Applicability
+
+
+@dataclass
+class _Problem:
+    """A failure that is there now, its rule, and what can be tried."""
+
+    failure: Failure
+    rule: Rule | None
+    mark: str
+    options: list[_Option] = field(default_factory=list)
+    reason: str = ""
+    tried: list[Tried] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An accepted candidate: the problem it answers and the text it was applied to."""
+
+    problem: _Problem
+    option: _Option
+    before: SourceFile
+    edits: tuple[Edit, ...]
+    kernels: frozenset[str]
+
+
+class Engine:
+    """Repairs one program. ``sources`` are the files that may be edited, by real path."""
+
+    def __init__(
+        self,
+        run: Runner,
+        catalogue: Catalogue,
+        sources: Mapping[str, SourceFile],
+        options: Options = Options(),
+        compare: verify.Compare = verify.compare_files,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.run, self.catalogue, self.options = run, catalogue, options
+        self.originals, self.compare, self.progress = dict(sources), compare, progress
+        self.first: Observation = Observation("ok")
+        self._memo: dict[str, Observation] = {}
+        self._tried: dict[str, list[Tried]] = {}
+
+    def diagnose(self) -> Outcome:
+        """Run once and say what fails; try nothing."""
+        self.first = self._observe(self.originals)
+        problems = self._problems(self.first, self.originals, {})
+        remaining = tuple(self._remaining(p, self.originals) for p in problems)
+        return Outcome(self.originals, self.first, self.first, (), remaining, self._proofs(self.first, frozenset()))
+
+    def repair(self) -> Outcome:
+        """Search until nothing more can be fixed; every fix in the outcome was proven by a run."""
+        self.first = self._observe(self.originals)
+        excluded: dict[str, str] = {}
+        while True:
+            texts, last, steps = self._search(excluded)
+            undone = self._unproven(steps, last)
+            if not undone:
+                break
+            # The whole chain of an unproven kernel goes; what the others need is found again without it.
+            excluded |= undone
+        problems = self._problems(last, texts, excluded)
+        fixes = tuple(self._fix(step, last) for step in steps)
+        fixed = frozenset(itertools.chain.from_iterable(step.kernels for step in steps))
+        remaining = tuple(self._remaining(p, texts) for p in problems)
+        return Outcome(texts, self.first, last, fixes, remaining, self._proofs(last, fixed))
+
+    # ------------------------------------------------------------------ runs
+
+    def _observe(self, texts: Mapping[str, SourceFile]) -> Observation:
+        key = _name(texts)
+        if key not in self._memo:
+            draws = None
+            if self._memo:
+                draws = tuple(dict.fromkeys(c.key for c in self.first.calls if any(n.draw for n in c.numbers)))
+            changed = {p: s.data for p, s in texts.items() if s.data != self.originals[p].data}
+            self.progress("observing the program" if not self._memo else f"checking fix {len(self._memo)}")
+            self._memo[key] = self.run(changed, draws)
+        return self._memo[key]
+
+    def _problems(
+        self, observation: Observation, texts: Mapping[str, SourceFile], excluded: Mapping[str, str]
+    ) -> list[_Problem]:
+        problems: dict[str, _Problem] = {}
+        for failure in observation.failures:
+            rule = self.catalogue.match(failure)
+            mark = _mark(failure, rule)
+            if mark in problems:
+                continue
+            problem = problems[mark] = _Problem(failure, rule, mark, tried=self._tried.setdefault(mark, []))
+            if mark in excluded:
+                problem.reason = excluded[mark]
+            elif failure.caught:
+                problem.reason = "caught by the program; --include-caught fixes it"
+            elif rule is None:
+                problem.reason = "no rule for it yet"
+            elif not self.options.allows(rule):
+                problem.reason = f"{rule.code} is not selected"
+            else:
+                self._propose(problem, rule, texts)
+        return list(problems.values())
+
+    def _propose(self, problem: _Problem, rule: Rule, texts: Mapping[str, SourceFile]) -> None:
+        failure = problem.failure
+        path = failure.facts.returned[0].body.path if failure.facts.returned else failure.span.path if failure.span else ""
+        source = texts.get(path)
+        if source is None:
+            problem.reason = f"it lies in {path}, which was not named" if path else "its place is not known"
+            return
+        try:
+            candidates = list(rule.candidates(failure, source))
+        except NoFix as e:
+            problem.reason = str(e)
+            return
+        except SourceError as e:
+            problem.reason = f"it cannot be edited: {e}"
+            return
+        if not candidates:
+            problem.reason = "the rule has no fix for this form of it"
+            return
+        oracle = self._has_oracle(failure)
+        for candidate in sorted(candidates, key=lambda c: c.name != self.options.prefer):
+            level = candidate.applicability
+            if level is Applicability.SAFE and (
+                (candidate.needs_oracle and not oracle) or _loses_comment(source, candidate)
+            ):
+                level = Applicability.UNSAFE
+            problem.options.append(_Option(candidate, level))
+
+    def _has_oracle(self, failure: Failure) -> bool:
+        calls = [c for c in self.first.calls if c.name == failure.kernel]
+        return bool(calls) and all(verify.has_oracle(c) for c in calls)
+
+    # ------------------------------------------------------------------ search
+
+    def _search(self, excluded: Mapping[str, str]) -> tuple[dict[str, SourceFile], Observation, list[_Step]]:
+        texts, last = dict(self.originals), self.first
+        steps: list[_Step] = []
+        visited = {_name(texts)}
+        fewest, idle = len(last.failures), 0
+        while idle < self.options.max_iterations:
+            problems = [p for p in self._problems(last, texts, excluded) if self._allowed(p)]
+            for group in self._groups(problems):
+                result = self._attempt(group, texts, last, visited)
+                if result is not None:
+                    texts, last, made = result
+                    steps += made
+                    break
+            else:
+                break
+            idle = 0 if len(last.failures) < fewest else idle + 1
+            fewest = min(fewest, len(last.failures))
+        return texts, last, steps
+
+    def _groups(self, problems: list[_Problem]) -> Iterator[list[tuple[_Problem, _Option]]]:
+        """What to try next: every problem's first untried fix together, then each fix alone.
+
+        Alone means one text: a fix that answers several problems, as a rename does, answers all of them at once.
+        """
+        together = []
+        for problem in problems:
+            failed = {t.title for t in problem.tried if t.outcome != KEPT}
+            together += [(problem, o) for o in self._allowed(problem) if o.candidate.title not in failed][:1]
+        if len({o.candidate.edits for _, o in together}) > 1:
+            yield together
+        done = set()
+        for problem in problems:
+            for option in self._allowed(problem):
+                edits = option.candidate.edits
+                if edits not in done:
+                    done.add(edits)
+                    yield [(p, o) for p in problems for o in self._allowed(p) if o.candidate.edits == edits]
+
+    def _allowed(self, problem: _Problem) -> list[_Option]:
+        least = Applicability.UNSAFE if self.options.unsafe else Applicability.SAFE
+        return [o for o in problem.options if least.allows(o.applicability)]
+
+    def _attempt(
+        self,
+        group: list[tuple[_Problem, _Option]],
+        texts: dict[str, SourceFile],
+        last: Observation,
+        visited: set[str],
+    ) -> tuple[dict[str, SourceFile], Observation, list[_Step]] | None:
+        """The state after the group's edits if a run approves of them, else None."""
+
+        alone = len({o.candidate.edits for _, o in group}) == 1
+
+        def say(outcome: str) -> None:
+            for problem, option in group if alone else ():
+                self._note(problem, option.candidate, outcome)
+
+        by_path: dict[str, list[tuple[_Problem, _Option]]] = {}
+        for problem, option in group:
+            by_path.setdefault(_path(problem.failure), []).append((problem, option))
+        new = dict(texts)
+        try:
+            for path, members in by_path.items():
+                edits = merge_edits([o.candidate.edits for _, o in members])
+                new[path] = texts[path].edited(edits)
+        except Overlap:
+            return None
+        except SourceError as e:
+            say(f"the result does not parse: {e}")
+            return None
+        key = _name(new)
+        if key in visited:
+            say("it leads back to a text that was tried")
+            return None
+        visited.add(key)
+        observation = self._observe(new)
+        fault = self._fault(group, last, observation)
+        if fault:
+            say(fault)
+            return None
+        steps = []
+        for problem, option in group:
+            kernels = frozenset(
+                p.failure.kernel for p, o in group if o.candidate.edits == option.candidate.edits and p.failure.kernel
+            )
+            source = texts[_path(problem.failure)]
+            if any(s.edits == option.candidate.edits and s.before is source for s in steps):
+                continue
+            self._note(problem, option.candidate, KEPT)
+            steps.append(_Step(problem, option, source, option.candidate.edits, kernels))
+        return new, observation, steps
+
+    def _note(self, problem: _Problem, candidate: Candidate, outcome: str) -> None:
+        entry = Tried(candidate.title, outcome)
+        if entry not in self._tried.setdefault(problem.mark, []):
+            self._tried[problem.mark].append(entry)
+
+    def _fault(
+        self, group: list[tuple[_Problem, _Option]], before: Observation, after: Observation
+    ) -> str:
+        """Why the run ``after`` does not approve of the group's edits; empty if it does."""
+        if after.status in ("timeout", "crashed", "blocked"):
+            return f"the program then fails to run: {after.reason}"
+        left = _count(after, self.catalogue)
+        had = _count(before, self.catalogue)
+        for problem, _ in group:
+            if left.get(problem.mark, 0) >= had.get(problem.mark, 1):
+                return "the error is still there"
+        # Numbers are held against the first run, whose intended trace is what the author meant.
+        for verdict in verify.judge(self.first, after, self.compare):
+            if verdict.lost:
+                return verdict.lost
+        for verdict in verify.judge(before, after, self.compare):
+            if verdict.lost:
+                return verdict.lost
+        if before.status == "ok" and after.status == "stopped" and not _tainted(after):
+            return f"the program then stops: {after.reason}"
+        return ""
+
+    # ------------------------------------------------------------------ verdicts
+
+    def _unproven(self, steps: list[_Step], last: Observation) -> dict[str, str]:
+        """First failures of the chains that did not end in a proven kernel, each with what is missing."""
+        verdicts = verify.judge(self.first, last, self.compare)
+        undone: dict[str, str] = {}
+        for step in steps:
+            missing = [self._missing(kernel, step, verdicts, last) for kernel in step.kernels] or [
+                "no kernel was called that proves it; name one with --call"
+            ]
+            if all(missing):
+                undone[step.problem.mark] = f"its fix was undone: {missing[0]}"
+                self._note(step.problem, step.option.candidate, f"undone: {missing[0]}")
+        # Undo a chain from its first step: later ones have nothing to stand on.
+        for step in steps:
+            if step.problem.mark in undone:
+                chain = [s for s in steps if s.kernels & step.kernels]
+                return {chain[0].problem.mark: undone.get(chain[0].problem.mark, undone[step.problem.mark])}
+        return {}
+
+    def _missing(
+        self,
+        kernel: str,
+        step: _Step,
+        verdicts: Iterable[verify.CallVerdict],
+        last: Observation,
+    ) -> str:
+        """What keeps a kernel from being proven, empty if it is."""
+        calls = {id(v.after): v for v in verdicts}
+        mine = [v for v in calls.values() if v.before.name == kernel and v.after is not None]
+        # A declaration that failed hid the kernel's calls from the first run.
+        fresh = [c for c in last.calls if c.name == kernel and id(c) not in calls]
+        mine += [verify.CallVerdict(c, c, why="it was not called before") for c in fresh]
+        if not mine:
+            f = next((f for f in last.failures if f.kernel == kernel and not f.caught), None)
+            ends = f"stops with {f.type}: {_first_line(f.message)}" if f else "is never called; name it with --call"
+            return f"{kernel} {ends}"
+        for verdict in mine:
+            assert verdict.after is not None
+            if verdict.after.failures:
+                f = last.failures[verdict.after.failures[0]]
+                return f"{kernel} then stops with {f.type}: {_first_line(f.message)}"
+            if verdict.after.stage != "run":
+                return f"{kernel} comes no further than {verdict.after.stage}"
+            if verdict.agrees is None and step.option.candidate.needs_oracle and not self.options.unsafe:
+                return f"no numbers prove it: {verdict.why}"
+            level = VerifiedBy.INTERPRETER if verdict.agrees else VerifiedBy.LOWERED
+            if list(VerifiedBy).index(level) > list(VerifiedBy).index(self.options.require):
+                return f"{kernel} is only {level.value}, {self.options.require.value} is required"
+        return ""
+
+    def _fix(self, step: _Step, last: Observation) -> Fix:
+        verdicts = [v for v in verify.judge(self.first, last, self.compare) if v.before.name in step.kernels]
+        proven = bool(verdicts) and all(v.agrees for v in verdicts)
+        path = step.before.path
+        span = step.problem.failure.span
+        line = column = None
+        if span is not None and span.path == path:
+            line = _line_before(self.originals[path], step.before, span.line)
+            column = span.column if line is not None else None
+        rule = step.problem.rule
+        assert rule is not None
+        return Fix(
+            code=rule.code,
+            name=rule.name,
+            title=step.option.candidate.title,
+            applicability=step.option.applicability,
+            verified_by=VerifiedBy.INTERPRETER if proven else VerifiedBy.LOWERED,
+            path=path,
+            kernel=step.problem.failure.kernel,
+            line=line,
+            column=column,
+            diff=unified_diff(path, step.before.data, step.before.edited(step.edits).data),
+            cost=step.option.candidate.cost,
+            tried=tuple(step.problem.tried),
+        )
+
+    def _remaining(self, problem: _Problem, texts: Mapping[str, SourceFile]) -> Remaining:
+        failure, reason = problem.failure, problem.reason
+        if not reason and problem.tried:
+            reason = "no fix held: " + "; ".join(f"{t.title}: {t.outcome}" for t in problem.tried)
+        if not reason and problem.options:
+            best = problem.options[0]
+            if self._allowed(problem):
+                reason = f"a fix is known: {best.candidate.title}; mgpu-fix apply tries it"
+            elif best.applicability is Applicability.DISPLAY:
+                reason = f"a suggestion only: {best.candidate.title}"
+            else:
+                why = self._why_unsafe(best, failure)
+                reason = f"its fix {why}: {best.candidate.title}; --unsafe-fixes applies it"
+        span = failure.span
+        line = column = None
+        path = span.path if span else ""
+        if span is not None:
+            line, column = span.line, span.column
+            if path in texts:
+                line = _line_before(self.originals[path], texts[path], span.line)
+                column = column if line is not None else None
+        return Remaining(
+            code=problem.rule.code if problem.rule else None,
+            stage=failure.stage,
+            type=failure.type,
+            message=failure.message,
+            path=path,
+            line=line,
+            column=column,
+            reason=reason or "not tried",
+            kernel=failure.kernel,
+            tried=tuple(problem.tried),
+        )
+
+    def _why_unsafe(self, option: _Option, failure: Failure) -> str:
+        if option.candidate.applicability is Applicability.SAFE and option.candidate.needs_oracle:
+            calls = [c for c in self.first.calls if c.name == failure.kernel]
+            why = next((n.why for c in calls for n in c.numbers if n.why), "")
+            return "could change a value, and no numbers can prove that it does not" + (f" ({why})" if why else "")
+        return "may change what the program computes"
+
+    def _proofs(self, last: Observation, fixed: frozenset[str]) -> tuple[ProvenKernel, ...]:
+        verdicts = {id(v.after): v for v in verify.judge(self.first, last, self.compare) if v.after is not None}
+        return tuple(self._proof(call, verdicts.get(id(call)), call.name in fixed) for call in last.calls)
+
+    def _proof(self, call: KernelCall, verdict: verify.CallVerdict | None, fixed: bool) -> ProvenKernel:
+        broken = bool(call.failures)
+        agrees = verdict is not None and verdict.agrees and fixed
+        level = None
+        if call.stage == "run" and not broken:
+            level = VerifiedBy.INTERPRETER if agrees else VerifiedBy.LOWERED
+        inputs = ", ".join(call.avals) or "no operands"
+        note = ""
+        if fixed and verdict is not None:
+            if agrees:
+                data = "your data" if verdict.inputs == 1 else f"your data ({verdict.inputs} calls)"
+                inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
+            else:
+                note = verdict.why
+        return ProvenKernel(call.name, call.span.line if call.span else None, call.stage, level, inputs, note)
+
+
+def _name(texts: Mapping[str, SourceFile]) -> str:
+    return digest(b"\0".join(p.encode() + b"\0" + s.data for p, s in sorted(texts.items())))
+
+
+def _path(failure: Failure) -> str:
+    if failure.facts.returned:
+        return failure.facts.returned[0].body.path
+    return failure.span.path if failure.span else ""
+
+
+def _mark(failure: Failure, rule: Rule | None) -> str:
+    """A name for a failure that stays when lines, numbers and paths change."""
+    text = re.sub(r"(/[\w.\-]+)+|\d+", "#", failure.message)
+    return digest("\0".join([rule.code if rule else "", failure.type, text, failure.kernel]).encode())
+
+
+def _count(observation: Observation, catalogue: Catalogue) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for failure in observation.failures:
+        mark = _mark(failure, catalogue.match(failure))
+        counts[mark] = counts.get(mark, 0) + 1
+    return counts
+
+
+def _tainted(observation: Observation) -> bool:
+    return any(n.state != "known" for c in observation.calls for n in c.numbers)
+
+
+def _loses_comment(source: SourceFile, candidate: Candidate) -> bool:
+    try:
+        return bool(source.comments - source.edited(candidate.edits).comments)
+    except (SourceError, Overlap):
+        return False
+
+
+def _line_before(original: SourceFile, now: SourceFile, line: int) -> int | None:
+    """The line of ``original`` that became line ``line`` of ``now``; None if an edit made it."""
+    if original.data == now.data:
+        return line
+    a, b = original.text.splitlines(), now.text.splitlines()
+    for block in difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        if block.b < line <= block.b + block.size:
+            return block.a + line - block.b
+    return None
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0][:160]

@@ -1,0 +1,5 @@
+"""Run the user's program and see its kernels. :class:`Observer` is the client side; nothing here imports JAX."""
+
+from mgpu_fix.observe.client import Observer, ObserverError, Program
+
+__all__ = ["Observer", "ObserverError", "Program"]

@@ -1,0 +1,297 @@
+"""The side of the observer that never imports JAX: starts the server, asks for runs, reads what they wrote."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mgpu_fix.model import Failure, Function, KernelCall, Observation, digest, from_json, to_json
+from mgpu_fix.observe.run import Request, span_or_none
+
+#: how much of the program's own output is kept, in characters
+OUTPUT_TAIL = 4000
+#: reruns with one more environment variable set, before it is taken for a program that sets them for ever
+PRESETS = 6
+
+
+class ObserverError(Exception):
+    """Programs cannot be run here; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """How to run the user's program: a script, or one kernel of it with arguments of given shapes.
+
+    ``timeout`` (seconds) bounds the first run; later ones get that much beyond what it took, and never less than three
+    times as much. ``budget`` bounds the interpreter, in seconds a kernel.
+    """
+
+    path: str
+    argv: tuple[str, ...] = ()
+    call: str = ""
+    args: tuple[str, ...] = ()
+    timeout: float = 60.0
+    budget: float = 20.0
+    arch: str = "sm_90a"
+    include_caught: bool = False
+    cold: bool = False
+
+
+class Observer:
+    """Runs programs in forks of one warm process. Use as a context manager; :meth:`start` early, it imports JAX."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._hello: dict[str, Any] | None = None
+        self._folder: str | None = None
+        self._preset: dict[str, str] = {}
+        self._skip: tuple[str, ...] = ()
+        self._slowest = 0.0
+        self.runs = 0
+
+    def __enter__(self) -> "Observer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> str:
+        """A private folder for everything the runs write; gone when the observer is closed."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="mgpu-fix-")
+        return self._folder
+
+    def start(self) -> None:
+        """Start the server if it is not running; returns at once."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mgpu_fix.observe.server"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=open(os.path.join(self.folder, "server.txt"), "wb"),  # noqa: SIM115 (the child's)
+                env=_environment(),
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        """End the server and the run under way, and remove what they wrote."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    @property
+    def jax(self) -> str:
+        """Version of the JAX that runs programs. Raises ObserverError where there is none."""
+        hello = self._greeting()
+        if hello["error"]:
+            raise ObserverError(f"JAX does not import here: {hello['error']}")
+        if not hello["jax"]:
+            raise ObserverError("JAX is not installed beside mgpu-fix; install it with: pip install 'jax>=0.10.2'")
+        if _version(hello["jax"]) < (0, 10, 2):
+            raise ObserverError(f"JAX {hello['jax']} is too old; mgpu-fix needs 0.10.2 or newer")
+        return str(hello["jax"])
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """What the JAX here can do: ``fork`` runs from a warm process, interpret ``warps``."""
+        hello = self._greeting()
+        return {"fork": bool(hello["fork"]), "warps": bool(hello["warps"])}
+
+    def _greeting(self) -> dict[str, Any]:
+        if self._hello is None:
+            self.start()
+            self._hello = self._read()
+        return self._hello
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process is not None and self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            said = Path(self.folder, "server.txt").read_text(errors="replace").strip().splitlines()
+            raise ObserverError(f"the process that runs programs ended: {said[-1] if said else 'no message'}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def observe(
+        self,
+        program: Program,
+        texts: Mapping[str, bytes] | None = None,
+        draws: tuple[tuple[str, ...], ...] | None = None,
+    ) -> Observation:
+        """Run the program once, with ``texts`` (path to bytes) in place of what the disk holds.
+
+        ``draws`` are the kernel-call keys to run on one more draw of inputs (None: those that fail).
+        """
+        for _ in range(PRESETS + 1):
+            observation, preset = self._observe(program, texts or {}, draws)
+            if not preset:
+                return observation
+            self._preset.update(preset)
+        return replace(observation, status="blocked", reason=f"it keeps setting {', '.join(self._preset)}")
+
+    def _observe(
+        self, program: Program, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None
+    ) -> tuple[Observation, dict[str, str]]:
+        version = self.jax
+        self.runs += 1
+        folder = Path(self.folder, f"run-{self.runs}")
+        folder.mkdir()
+        overlay = {}
+        for path, data in texts.items():
+            copy = folder / f"{digest(data)}.py"
+            copy.write_bytes(data)
+            overlay[os.path.realpath(path)] = str(copy)
+        request = Request(
+            path=program.path,
+            folder=str(folder),
+            argv=program.argv,
+            overlay=overlay,
+            call=program.call,
+            args=program.args,
+            budget=program.budget,
+            timeout=max(3 * self._slowest, self._slowest + program.timeout),
+            arch=program.arch,
+            include_caught=program.include_caught,
+            draws=draws,
+            skip=self._skip,
+            preset=self._preset,
+        )
+        started = time.monotonic()
+        answer = {"cold": True} if program.cold or self._preset else self._ask(request)
+        if "cold" in answer:
+            answer = self._run_cold(request)
+        seconds = time.monotonic() - started
+        self._slowest = self._slowest or seconds
+        return self._gather(folder, answer, version, program, seconds)
+
+    def _ask(self, request: Request) -> dict[str, Any]:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps(to_json(request)).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _run_cold(self, request: Request) -> dict[str, Any]:
+        path = Path(request.folder, "request.json")
+        path.write_text(json.dumps(to_json(request)), encoding="utf-8")
+        command = [sys.executable, "-m", "mgpu_fix.observe.run", str(path)]
+        with open(Path(request.folder, "output.txt"), "ab") as out:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**_environment(), **request.preset},
+                start_new_session=True,
+            )
+        try:
+            code = process.wait(request.timeout)
+        except subprocess.TimeoutExpired:
+            return {"timeout": request.timeout}
+        finally:
+            _kill_group(process)
+        return {"signal": -code} if code < 0 else {"exit": code}
+
+    def _gather(
+        self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float
+    ) -> tuple[Observation, dict[str, str]]:
+        calls: dict[tuple[Any, ...], KernelCall] = {}
+        failures: list[Failure] = []
+        declared: list[Function] = []
+        end: dict[str, Any] = {}
+        preset: dict[str, str] = {}
+        others = 0
+        for kind, value in _events(folder / "events.jsonl"):
+            match kind:
+                case "failure":
+                    failures.append(from_json(Failure, value))
+                case "call":
+                    call = from_json(KernelCall, value)
+                    calls[(call.name, call.entry, call.span, call.key)] = call
+                case "declared":
+                    declared.append(from_json(Function, value))
+                case "preset":
+                    preset.update(value)
+                case "others":
+                    others = value
+                case "end":
+                    end = value
+        output = ""
+        with contextlib.suppress(OSError):
+            output = (folder / "output.txt").read_text(errors="replace")[-OUTPUT_TAIL:]
+        status, reason = end.get("status", "crashed"), end.get("reason", "")
+        if not end:
+            if "timeout" in answer:
+                status, reason = "timeout", f"it did not end within {answer['timeout']:.0f} s; --timeout gives it more"
+            elif "signal" in answer:
+                reason = f"signal {answer['signal']} ended it"
+            else:
+                reason = f"it ended the interpreter with code {answer.get('exit')}"
+        observation = Observation(
+            status=status,
+            calls=tuple(calls.values()),
+            failures=tuple(failures),
+            reason=reason,
+            span=span_or_none(end.get("span")),
+            exit_code=end.get("exit_code"),
+            output=output,
+            folder=str(folder),
+            jax=version,
+            device=f"described {program.arch}",
+            declared=tuple(declared),
+            others=others,
+            seconds=seconds,
+        )
+        large = tuple(
+            " ".join((c.name, *c.key)) for c in calls.values() if any("too large" in n.why for n in c.numbers)
+        )
+        self._skip = tuple(dict.fromkeys((*self._skip, *large)))
+        return observation, preset
+
+
+def _events(path: Path) -> Iterator[tuple[str, Any]]:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8") as f:
+        for line in f:
+            # A crash can leave the last line half-written.
+            with contextlib.suppress(ValueError):
+                yield from json.loads(line).items()
+
+
+def _environment() -> dict[str, str]:
+    """The user's environment, with a platform that this machine has and JAX's full tracebacks.
+
+    One OpenBLAS thread: a process with several may not fork.
+    """
+    own = {"JAX_PLATFORMS": "cpu", "JAX_TRACEBACK_FILTERING": "off", "OPENBLAS_NUM_THREADS": "1"}
+    return {**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, 9)
+        else:
+            process.kill()
+    process.wait()
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(p) for p in text.split(".")[:3] if p.isdigit())

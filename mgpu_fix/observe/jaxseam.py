@@ -1,0 +1,283 @@
+"""The only module that touches private names of JAX. Seen on 0.10.2, 0.11.0, 0.11.2 and 0.12.0.1 unless said otherwise.
+
+Everything else in mgpu-fix speaks to JAX through what is here, so that a new release is followed in one place.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import core as jax_core
+from jax._src import source_info_util, xla_bridge
+from jax._src.pallas import core as pallas_core
+from jax._src.pallas import helpers as pallas_helpers
+from jax._src.pallas import mpmd, pallas_call
+from jax._src.pallas.mosaic_gpu import core as gpu_core
+from jax._src.pallas.mosaic_gpu import helpers as gpu_helpers
+from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
+from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
+from jax._src.pallas.mosaic_gpu.interpret import params as interpret_params
+from jax._src.state import types as state_types
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+JAX_FOLDER = jax.__file__.removesuffix("__init__.py")
+
+#: mesh of a Mosaic GPU kernel, and of a warp-level region
+Mesh = gpu_core.Mesh
+WarpMesh = gpu_core.WarpMesh
+CompilerParams = plgpu.CompilerParams
+
+#: where each entry point can be reached from user code; all of them are patched
+ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
+    "plgpu.kernel": [(gpu_core, "kernel"), (plgpu, "kernel")],
+    "pl.kernel": [(pallas_helpers, "kernel"), (pl, "kernel")],
+    "pl.pallas_call": [(pallas_call, "pallas_call"), (pl, "pallas_call")],
+    "plgpu.emit_pipeline": [(gpu_pipeline, "emit_pipeline"), (plgpu, "emit_pipeline")],
+    "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
+    # Every kernel over a mesh passes through this one; core_map and warp_map do from 0.11.2 on.
+    "mpmd_map": [(mpmd, "_mpmd_map")],
+}
+
+
+def patch(entry: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace an entry point by ``wrap(original)`` wherever it is bound."""
+    module, name = ENTRIES[entry][0]
+    original = getattr(module, name, None)
+    if original is None:
+        return
+    replacement = functools.wraps(original)(wrap(original))
+    for module, name in ENTRIES[entry]:
+        if getattr(module, name, None) is original:
+            setattr(module, name, replacement)
+
+
+def interpreter(**kwargs: Any) -> Any:
+    """Parameters that ask for Pallas' GPU interpreter; keywords that this JAX does not know are left out."""
+    cls = interpret_params.InterpretGPUParams
+    known = inspect.signature(cls).parameters
+    return cls(**{k: v for k, v in kwargs.items() if k in known})
+
+
+def interprets_warps() -> bool:
+    """Whether the interpreter runs warp-level regions (seen: from 0.11.2 on)."""
+    return any(f.name == "warp_mesh" for f in dataclasses.fields(jaxpr_interpret.JaxprInterpreter))
+
+
+def reset_interpreter() -> None:
+    """Forget the interpreter's state after an exception in it, as JAX asks for (``interpret/params.py``)."""
+    interpret_pallas_call.reset_gpu_interpret_mode_state()
+
+
+class OutOfTime(Exception):
+    """The interpreter spent its budget on a kernel."""
+
+
+_deadline: list[float] = []
+
+
+def fill_interpreter_gaps() -> None:
+    """Mend what keeps the interpreter from running kernels that the GPU runs, and let it be stopped.
+
+    ``copy_smem_to_gmem`` refuses a predicate (0.10.2 to 0.12.0.1), which every ``emit_pipeline`` with an output has.
+    """
+    copy = gpu_callbacks.copy_smem_to_gmem
+
+    @functools.wraps(copy)
+    def copy_if(**kwargs: Any) -> Any:
+        if kwargs.get("predicate") is not None:
+            if not bool(kwargs["predicate"]):
+                return kwargs["token"]
+            kwargs["predicate"] = None
+        return copy(**kwargs)
+
+    gpu_callbacks.copy_smem_to_gmem = copy_if
+
+    # Every step of the interpreter asks for its memory first, so this is the place to stop it.
+    memory = gpu_callbacks._get_shared_memory
+
+    @functools.wraps(memory)
+    def memory_in_time(*args: Any, **kwargs: Any) -> Any:
+        if _deadline and time.monotonic() > _deadline[-1]:
+            raise OutOfTime
+        return memory(*args, **kwargs)
+
+    gpu_callbacks._get_shared_memory = memory_in_time
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Stop the interpreter, with an exception of its own, once it ran for ``seconds``."""
+    _deadline.append(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.pop()
+
+
+def backend_started() -> bool:
+    """Whether JAX has made a backend, with its threads, in this process."""
+    return bool(xla_bridge._backends)
+
+
+def is_tracing(values: Sequence[Any]) -> bool:
+    """Whether a call with ``values`` is being traced, by ``jit`` or anything else, rather than run."""
+    return not jax_core.trace_state_clean() or any(isinstance(v, jax_core.Tracer) for v in values)
+
+
+def is_ref(value: Any) -> bool:
+    """Whether a value is a mutable ``Ref``, traced or not."""
+    return isinstance(jax_core.typeof(value), state_types.AbstractRef)
+
+
+def aval_of(value: Any) -> Any:
+    """Shape and dtype of an operand; of what it refers to, for a Ref."""
+    aval = jax_core.typeof(value)
+    aval = getattr(aval, "inner_aval", aval)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def type_of(value: Any) -> str:
+    """JAX's short text for a value's type, e.g. ``f32[128]`` or ``Ref<gmem>{f32[128]}``."""
+    return str(jax_core.typeof(value))
+
+
+def memory_space(ref: Any) -> str:
+    """Memory space of a Ref as JAX names it (gmem, smem, tmem, …), empty where it does not say."""
+    space = getattr(jax_core.typeof(ref), "memory_space", None)
+    return getattr(space, "value", "") or (str(space) if space is not None else "")
+
+
+def has_tracer_constants(traced: Any) -> bool:
+    """Whether a ``jax.jit(f).trace(...)`` closed over values of an outer trace, so that it cannot be lowered alone."""
+    return any(isinstance(c, jax_core.Tracer) for c in getattr(traced.jaxpr, "consts", ()))
+
+
+def evaluate(closed: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """Outputs, flat, of a closed jaxpr under other constants."""
+    return list(jax_core.eval_jaxpr(closed.jaxpr, constants, *operands))
+
+
+def written_outputs(closed: Any, operands: int, outputs: int) -> set[int] | None:
+    """Which output leaves (by index) the kernel in a traced call writes to; None where that cannot be told.
+
+    Read off the effects of the kernel's jaxpr, whose arguments are operands, captured values (``mpmd_map`` only),
+    outputs, and scratch (``pallas_call`` only).
+    """
+    for eqn in _equations(closed.jaxpr):
+        bodies = eqn.params.get("jaxprs") or ([eqn.params["jaxpr"]] if eqn.primitive.name == "pallas_call" else [])
+        if eqn.primitive.name in ("mpmd_map", "pallas_call") and bodies:
+            first = operands if eqn.primitive.name == "pallas_call" else len(bodies[0].invars) - outputs
+            stores = [e for e in bodies[0].effects if isinstance(e, (state_types.WriteEffect, state_types.AccumEffect))]
+            return {_input_index(e, bodies[0].invars) - first for e in stores} & set(range(outputs))
+    return None
+
+
+def _input_index(effect: Any, invars: Sequence[Any]) -> int:
+    # An index up to 0.9, since then the variable itself in a finished jaxpr.
+    at = getattr(effect, "input", getattr(effect, "input_index", -1))
+    return at if isinstance(at, int) else next((i for i, v in enumerate(invars) if v is at), -1)
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        yield eqn
+        if eqn.primitive.name not in ("mpmd_map", "pallas_call"):
+            for value in eqn.params.values():
+                inner = getattr(value, "jaxpr", value)
+                if hasattr(inner, "eqns"):
+                    yield from _equations(inner)
+
+
+def failing_equation(error: BaseException) -> list[tuple[str, str, int, int, int, int]]:
+    """User-side frames, innermost first, of the operation whose lowering raised ``error``; empty if there is none.
+
+    Each is (file, function, line, column, end line, end column); columns are 0-based UTF-8 bytes, -1 if unknown.
+    """
+    equation, tb = None, error.__traceback__
+    while tb is not None:
+        frame = tb.tb_frame
+        if frame.f_code.co_name == "lower_jaxpr_to_mosaic_gpu" and "eqn" in frame.f_locals:
+            equation = frame.f_locals["eqn"]
+        tb = tb.tb_next
+    traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
+    if traceback is None:
+        return []
+    frames = (source_info_util.raw_frame_to_frame(c, i) for c, i in zip(*traceback.raw_frames(), strict=True))
+    return [
+        (f.file_name, f.function_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in frames
+    ]
+
+
+def default_semantics() -> str:
+    """Lowering semantics that a kernel gets when it asks for none."""
+    return str(getattr(CompilerParams(), "lowering_semantics", "")).rpartition(".")[2]
+
+
+def is_mosaic_gpu(compiler_params: Any) -> bool:
+    """Whether ``pallas_call`` with these parameters is meant for Mosaic GPU."""
+    return isinstance(compiler_params, CompilerParams)
+
+
+def warp_map_file() -> str:
+    """File of JAX's that holds ``warp_map``; a body there stands for the user's function it closes over."""
+    return gpu_helpers.__file__
+
+
+def own_platform() -> None:
+    """Keep the program from choosing a platform that this machine does not have; the probe chose one."""
+    update = jax.config.update
+
+    @functools.wraps(update)
+    def update_other(name: str, value: Any) -> None:
+        if name not in ("jax_platforms", "jax_platform_name"):
+            update(name, value)
+
+    jax.config.update = update_other
+
+
+def describe_device(capability: str, kind: str, cores: int) -> None:
+    """Let user code see a GPU that is not there: compute capability, name, core count and platform.
+
+    Only code outside JAX sees it: inside, the platform decides how things are lowered. Starts the backend.
+    """
+    device = jax.devices()[0]
+    cls = type(device)
+
+    def outside(real: Any, value: Any) -> property:
+        def get(self: Any) -> Any:
+            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+            return real.__get__(self) if caller in ("jax", "jaxlib", "mgpu_fix") else value
+
+        return property(get)
+
+    cls.platform = outside(cls.platform, "gpu")
+    cls.device_kind = outside(cls.device_kind, kind)
+    # JAX asks for the capability too, when it picks the target of a lowering.
+    cls.compute_capability = property(lambda self: capability)
+    cls.core_count = property(lambda self: cores)
+
+    def without_platform(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(backend: Any = None) -> Any:
+            return function(None if backend in ("gpu", "cuda") else backend)
+
+        return call
+
+    for name in ("devices", "device_count"):
+        setattr(jax, name, without_platform(getattr(jax, name)))
+    local_devices = jax.local_devices
+
+    @functools.wraps(local_devices)
+    def local(process_index: int | None = None, backend: Any = None, **kwargs: Any) -> Any:
+        return local_devices(process_index, None if backend in ("gpu", "cuda") else backend, **kwargs)
+
+    jax.local_devices = local
+    jax.default_backend = functools.wraps(jax.default_backend)(lambda: "gpu")

@@ -1,0 +1,189 @@
+"""From an exception, a frame or a function object to a place in the user's source."""
+
+import ast
+import functools
+import linecache
+import os
+import sysconfig
+import traceback
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from mgpu_fix.model import Facts, Failure, Function, Span
+from mgpu_fix.observe import jaxseam
+from mgpu_fix.source import SourceError, SourceFile, find_function
+from mgpu_fix.source.flow import own_nodes
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_OURS = (jaxseam.JAX_FOLDER, os.path.dirname(os.path.dirname(jaxseam.JAX_FOLDER)) + "/jaxlib/", _PACKAGE)
+
+
+def is_user(path: str) -> bool:
+    """Whether code in ``path`` is the user's: not JAX's, not ours, not the standard library's."""
+    if path.startswith("<") or path.startswith(_OURS):
+        return False
+    return not path.startswith(_STDLIB) or "site-packages" in path
+
+
+def _character(path: str, line: int, utf8: int) -> int:
+    text = linecache.getline(path, line)
+    return (utf8 if text.isascii() else len(text.encode()[:utf8].decode("utf-8", "replace"))) + 1
+
+
+def _span(path: str, line: int, column: int | None, end_line: int | None, end_column: int | None) -> Span:
+    real = os.path.realpath(path)
+    if column is None or column < 0 or not end_line or end_column is None:
+        return Span(real, line, 1, line, 1)
+    return Span(real, line, _character(path, line, column), end_line, _character(path, end_line, end_column))
+
+
+def frame_span(code: types.CodeType, lasti: int, line: int) -> Span:
+    """The expression that a frame was evaluating."""
+    positions = list(code.co_positions())
+    at = positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (line, None, None, None)
+    return _span(code.co_filename, at[0] or line, at[2], at[1], at[3])
+
+
+def user_frames() -> Iterator[types.FrameType]:
+    """The user's frames of the running thread, innermost first."""
+    for frame, _ in traceback.walk_stack(None):
+        if is_user(frame.f_code.co_filename):
+            yield frame
+
+
+def call_site() -> Span | None:
+    """Where the user's code stands right now."""
+    frame = next(user_frames(), None)
+    return frame_span(frame.f_code, frame.f_lasti, frame.f_lineno) if frame else None
+
+
+def error_span(error: BaseException) -> Span | None:
+    """Where in the user's source an error belongs: the failing operation if JAX knows it, else the innermost frame."""
+    for path, _, line, column, end_line, end_column in jaxseam.failing_equation(error):
+        if is_user(path):
+            return _span(path, line, column, end_line, end_column)
+    found, tb = None, error.__traceback__
+    while tb is not None:
+        if is_user(tb.tb_frame.f_code.co_filename):
+            found = frame_span(tb.tb_frame.f_code, tb.tb_lasti, tb.tb_lineno)
+        tb = tb.tb_next
+    if isinstance(error, SyntaxError) and error.filename and is_user(error.filename):
+        return Span(os.path.realpath(error.filename), error.lineno or 1, error.offset or 1, error.lineno or 1, error.offset or 1)
+    # The user's operation may only be left in JAX's reconstructed stack, which is the cause.
+    return found or (error_span(error.__cause__) if error.__cause__ is not None else None)
+
+
+def user_function(function: Any) -> types.FunctionType | None:
+    """The user's function behind partials, wrappers and JAX's own closures."""
+    seen: set[int] = set()
+    queue = [function]
+    while queue:
+        candidate = queue.pop(0)
+        if id(candidate) in seen:
+            continue
+        seen.add(id(candidate))
+        if isinstance(candidate, functools.partial):
+            queue.append(candidate.func)
+        elif isinstance(candidate, types.MethodType):
+            queue.append(candidate.__func__)
+        elif isinstance(candidate, types.FunctionType):
+            if is_user(candidate.__code__.co_filename):
+                return candidate
+            if hasattr(candidate, "__wrapped__"):
+                queue.append(candidate.__wrapped__)
+            queue += [c.cell_contents for c in candidate.__closure__ or () if _filled(c) and callable(c.cell_contents)]
+        elif hasattr(candidate, "__wrapped__"):
+            queue.append(candidate.__wrapped__)
+    return None
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def describe(function: types.FunctionType) -> Function:
+    """A function as reports and rules name it."""
+    code = function.__code__
+    columns = [(p[0], p[2]) for p in code.co_positions() if p[0] and p[2] is not None and p[1] != p[0] or p[2]]
+    line, column = min(columns, default=(code.co_firstlineno, 0))
+    if code.co_name != "<lambda>":
+        line, column = code.co_firstlineno, 0
+    assert line is not None
+    return Function(
+        os.path.realpath(code.co_filename), line, code.co_name, code.co_qualname, _character(code.co_filename, line, column or 0)
+    )
+
+
+def return_span(function: Function) -> Span:
+    """The first ``return`` with a value of a kernel body, its first line if that cannot be found."""
+    fallback = Span(function.path, function.line, function.column, function.line, function.column)
+    try:
+        source = SourceFile(function.path, "".join(linecache.getlines(function.path)).encode())
+        node = find_function(source, function)
+    except SourceError:
+        return fallback
+    if isinstance(node, ast.Lambda):
+        return source.span(node.body)
+    returns = [n for n in own_nodes(node) if isinstance(n, ast.Return) and n.value is not None] if node else []
+    return source.span(min(returns, key=lambda r: r.lineno)) if returns else fallback
+
+
+def failure(error: BaseException, stage: str, kernel: str = "", facts: Facts = Facts(), caught: bool = False) -> Failure:
+    """The record of an exception."""
+    chain, link = [], error
+    while link is not None and len(chain) < 10:
+        if type(link).__name__ not in ("JaxStackTraceBeforeTransformation", "UnfilteredStackTrace"):
+            chain.append((type(link).__name__, str(link)))
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)  # type: ignore[assignment]
+    return Failure(
+        type=type(error).__name__,
+        message=str(error),
+        stage=stage,
+        span=error_span(error),
+        kernel=kernel,
+        chain=tuple(chain),
+        raised_at=_raised_at(error),
+        facts=facts,
+        caught=caught,
+    )
+
+
+def _raised_at(error: BaseException) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    if not frames:
+        return ""
+    return f"{frames[-1].filename.removeprefix(jaxseam.JAX_FOLDER)}:{frames[-1].lineno} in {frames[-1].name}"
+
+
+@functools.cache
+def _guards(path: str) -> list[tuple[int, int]]:
+    """Line ranges whose errors the program expects: ``try`` bodies with handlers, ``with pytest.raises`` blocks."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return []
+    ranges = []
+    for node in ast.walk(tree):
+        expects = isinstance(node, ast.Try) and node.handlers
+        if isinstance(node, ast.With):
+            calls = [i.context_expr for i in node.items if isinstance(i.context_expr, ast.Call)]
+            names = [ast.unparse(c.func).rpartition(".")[2] for c in calls]
+            expects = any(n in ("raises", "assertRaises", "assertRaisesRegex", "suppress") for n in names)
+        if expects:
+            body = node.body  # type: ignore[attr-defined]
+            ranges.append((body[0].lineno, body[-1].end_lineno))
+    return ranges
+
+
+def is_caught() -> bool:
+    """Whether the user's innermost frame stands where the program expects an error."""
+    frame = next(user_frames(), None)
+    if frame is None:
+        return False
+    return any(a <= frame.f_lineno <= b for a, b in _guards(frame.f_code.co_filename))

@@ -1,0 +1,133 @@
+"""The process that imports JAX once and forks one process per run. It runs no user code and starts no backend.
+
+Requests come as JSON lines on standard input: a ``Request``; the answer, one JSON line on standard output, says how
+the run ended: ``{"exit": code}``, ``{"signal": number}`` or ``{"timeout": seconds}``. At end of input the server ends,
+and so does the run that is under way.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+from typing import Any
+
+from mgpu_fix.model import from_json
+from mgpu_fix.observe.run import Request, perform
+
+
+def warm_up() -> str:
+    """Import all that a run needs; returns JAX's version, or "" where JAX is missing. Starts no backend."""
+    try:
+        import jax
+
+        from mgpu_fix.observe import locate, overlay, probe  # noqa: F401
+    except ImportError:
+        return ""
+    return str(jax.__version__)
+
+
+def can_fork() -> bool:
+    """Whether forking is sound here: one thread, no backend yet."""
+    if not hasattr(os, "fork") or threading.active_count() > 1:
+        return False
+    from mgpu_fix.observe import jaxseam
+
+    return not jaxseam.backend_started()
+
+
+def serve() -> None:
+    """Answer requests until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    error = ""
+    version = ""
+    try:
+        version = warm_up()
+    except Exception as e:
+        error = f"{type(e).__name__}: {e}"
+    hello = {"jax": version, "error": error, "fork": False, "warps": False}
+    if version:
+        from mgpu_fix.observe import jaxseam
+
+        hello |= {"fork": can_fork(), "warps": jaxseam.interprets_warps()}
+    _answer(answers, hello)
+    for line in _lines():
+        request = from_json(Request, json.loads(line))
+        _answer(answers, _run(request))
+
+
+def _answer(answers: Any, value: dict[str, Any]) -> None:
+    answers.write(json.dumps(value) + "\n")
+    answers.flush()
+
+
+def _lines() -> Any:
+    buffer = b""
+    while True:
+        chunk = os.read(0, 65536)
+        if not chunk:
+            return
+        buffer += chunk
+        while b"\n" in buffer:
+            line, _, buffer = buffer.partition(b"\n")
+            yield line
+
+
+def _run(request: Request) -> dict[str, Any]:
+    if not can_fork():
+        return {"cold": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        perform(request)
+    try:
+        return _wait(child, request.timeout)
+    finally:
+        # Whatever the program left behind goes with it.
+        try:
+            os.killpg(child, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def _wait(child: int, timeout: float) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout
+    pause = 0.002
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return {"signal": os.WTERMSIG(status)} if os.WIFSIGNALED(status) else {"exit": os.WEXITSTATUS(status)}
+        if time.monotonic() > deadline:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return {"timeout": timeout}
+        # The client closes our input when it is interrupted: the run ends then, too.
+        if select.select([0], [], [], pause)[0] and not _has_input():
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            sys.exit(0)
+        pause = min(0.02, pause * 1.5)
+
+
+def _has_input() -> bool:
+    import fcntl
+    import termios
+
+    size = bytearray(4)
+    try:
+        fcntl.ioctl(0, termios.FIONREAD, size)
+    except OSError:
+        return False
+    return int.from_bytes(size, sys.byteorder) > 0
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,253 @@
+"""One invocation from disk to disk: read the files, run the engine on each program, write what was proven, report."""
+
+import contextlib
+import os
+import platform
+import stat
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mgpu_fix import __version__
+from mgpu_fix.catalogue import Catalogue
+from mgpu_fix.engine import Engine, Options, Outcome
+from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
+from mgpu_fix.observe import Observer, Program
+from mgpu_fix.observe.run import imports_pallas
+from mgpu_fix.source import SourceError, SourceFile, unified_diff
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do with the files: ``mode`` is ``apply`` (write), ``preview`` (write nothing) or ``check`` (try nothing).
+
+    ``program`` tells how each file is run; its path is filled in.
+    """
+
+    files: tuple[str, ...]
+    mode: str = "apply"
+    options: Options = Options()
+    program: Program = Program("")
+
+
+class _Blocked(Exception):
+    """A file that cannot be worked on; the message is the reason."""
+
+
+def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Callable[[str], None]) -> Report:
+    """Work through the files, one program each; every file named may be edited by any of them.
+
+    Raises ObserverError where programs cannot be run at all, and KeyboardInterrupt with no file touched by the program
+    under way.
+    """
+    sources: dict[str, SourceFile] = {}
+    reports: dict[str, FileReport] = {}
+    for name in task.files:
+        try:
+            sources[os.path.realpath(name)] = _read(name)
+        except _Blocked as e:
+            reports[name] = FileReport(name, "blocked", reason=str(e))
+    touched: dict[str, FileReport] = {}
+    last = Observation("ok")
+    for name in task.files:
+        if name in reports:
+            continue
+        if not imports_pallas(Path(name)):
+            reports[name] = FileReport(name, "clean", reason="it does not use Pallas")
+            continue
+
+        def run(
+            texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None, name: str = name
+        ) -> Observation:
+            known = {path: source.data for path, source in sources.items() if source.data != _on_disk(path)}
+            return observer.observe(replace(task.program, path=name), {**known, **texts}, draws)
+
+        engine = Engine(run, catalogue, sources, task.options, progress=progress)
+        outcome = engine.diagnose() if task.mode == "check" else engine.repair()
+        last = outcome.last
+        for path, report in _reports(name, outcome, sources, task.files).items():
+            if path == name or report.fixes or report.remaining:
+                touched[path] = _merged(touched.get(path), report)
+        sources = dict(outcome.texts)
+        reports[name] = touched.pop(name)
+    for name, report in touched.items():
+        reports[name] = _merged(reports.get(name), report)
+    if task.mode == "apply":
+        _write_all({n: sources[os.path.realpath(n)] for n in task.files if os.path.realpath(n) in sources}, reports)
+    return Report(
+        files=tuple(reports[name] for name in dict.fromkeys(task.files)),
+        python=platform.python_version(),
+        jax=last.jax,
+        device=last.device,
+        runs=observer.runs,
+        tool={"name": "mgpu-fix", "version": __version__},
+    )
+
+
+def exit_code(report: Report, mode: str) -> int:
+    """The contract's exit code: 2 blocked, 1 something remains (or a preview found a change), 0 otherwise."""
+    statuses = {f.status for f in report.files}
+    if "blocked" in statuses:
+        return 2
+    if statuses & {"partial", "unfixed"}:
+        return 1
+    return 1 if mode != "apply" and any(f.diff for f in report.files) else 0
+
+
+def shown_path(path: str) -> str:
+    """A path as reports and patches name it: relative where it lies under the working directory."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def _read(name: str) -> SourceFile:
+    try:
+        data = Path(name).read_bytes()
+    except IsADirectoryError:
+        raise _Blocked("it is a directory; name the Python files in it") from None
+    except FileNotFoundError:
+        raise _Blocked("there is no such file") from None
+    except OSError as e:
+        raise _Blocked(f"it cannot be read: {e.strerror}") from None
+    try:
+        source = SourceFile(os.path.realpath(name), data)
+        _ = source.tree
+    except SourceError as e:
+        place = f" (line {e.line})" if e.line else ""
+        raise _Blocked(f"{e}{place}") from None
+    return source
+
+
+def _on_disk(path: str) -> bytes | None:
+    with contextlib.suppress(OSError):
+        return Path(path).read_bytes()
+    return None
+
+
+def _reports(
+    name: str, outcome: Outcome, before: Mapping[str, SourceFile], files: Sequence[str]
+) -> dict[str, FileReport]:
+    """What one program's run says of each file named. What lies in no named file is told of the program's own."""
+    named = {os.path.realpath(f): f for f in files}
+    fixes: dict[str, list[Fix]] = {}
+    remaining: dict[str, list[Remaining]] = {}
+    for fix in outcome.fixes:
+        fixes.setdefault(named.get(fix.path, name), []).append(replace(fix, path=shown_path(named[fix.path])))
+    for item in outcome.remaining:
+        expected = item.reason.startswith("caught by the program")
+        if not expected:
+            remaining.setdefault(named.get(item.path, name), []).append(replace(item, path=shown_path(item.path)))
+    reports = {}
+    for path, file in named.items():
+        diff = unified_diff(shown_path(file), before[path].data, outcome.texts[path].data) if path in before else ""
+        status = _status(bool(fixes.get(file)), bool(remaining.get(file)))
+        reports[file] = FileReport(
+            path=shown_path(file),
+            status=status,
+            fixes=tuple(fixes.get(file, ())),
+            remaining=tuple(remaining.get(file, ())),
+            diff=diff,
+        )
+    caught = sum(r.reason.startswith("caught by the program") for r in outcome.remaining)
+    own = replace(reports[name], kernels=outcome.kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
+    reports[name] = _judged(own, outcome, caught)
+    return reports
+
+
+def _status(fixed: bool, remains: bool) -> str:
+    if fixed:
+        return "partial" if remains else "fixed"
+    return "unfixed" if remains else "clean"
+
+
+def _judged(report: FileReport, outcome: Outcome, caught: int) -> FileReport:
+    """The program's own file: blocked where the run shows nothing, with what to do about it."""
+    last = outcome.last
+    where = f" (line {last.span.line})" if last.span else ""
+    found = bool(report.fixes or report.remaining or outcome.fixes or outcome.remaining)
+    if last.status in ("timeout", "crashed", "blocked") and not found:
+        return replace(report, status="blocked", reason=last.reason)
+    if last.status == "stopped":
+        unproven = any(n.state != "known" for c in last.calls for n in c.numbers)
+        reason = f"the program stops: {last.reason}{where}"
+        if unproven:
+            reason += ", after a kernel whose numbers could not be had"
+        return replace(report, reason=reason, status=report.status if found or unproven else "blocked")
+    if caught:
+        plural = "error is" if caught == 1 else "errors are"
+        return replace(report, reason=f"{caught} {plural} caught by the program; --include-caught fixes them")
+    if not last.calls and not found and not last.others:
+        return replace(report, status="blocked", reason=_how_to_call(last))
+    return report
+
+
+def _how_to_call(observation: Observation) -> str:
+    if not observation.declared:
+        return "it uses Pallas but declares and calls no Mosaic GPU kernel"
+    kernel = observation.declared[0]
+    seen = ", ".join(f"{k.name} (line {k.line})" for k in observation.declared[:5])
+    return f"no kernel is called; seen: {seen}. Call one with e.g. --call {kernel.name} --arg 'f32[128,128]'"
+
+
+def _merged(a: FileReport | None, b: FileReport) -> FileReport:
+    """Two programs' words on one file."""
+    if a is None or a.status == "blocked":
+        return b
+    fixes, remaining = (*a.fixes, *b.fixes), (*a.remaining, *b.remaining)
+    return replace(
+        b,
+        fixes=fixes,
+        remaining=remaining,
+        kernels=(*a.kernels, *b.kernels),
+        status=_status(bool(fixes), bool(remaining)),
+        diff=a.diff + b.diff,
+    )
+
+
+def _write_all(sources: Mapping[str, SourceFile], reports: dict[str, FileReport]) -> None:
+    """Write every changed file, all or none; a file that cannot be written is blocked and keeps its old text."""
+    changed = {n: s for n, s in sources.items() if reports[n].diff}
+    originals: dict[str, bytes] = {}
+    for name, source in changed.items():
+        path = source.path
+        try:
+            _check_writable(path)
+            originals[name] = Path(path).read_bytes()
+            patched = unified_diff(shown_path(name), originals[name], source.data)
+            if patched != reports[name].diff:
+                raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
+            _replace(path, source.data)
+        except (_Blocked, OSError) as e:
+            for done, data in originals.items():
+                if done != name:
+                    _replace(changed[done].path, data)
+            reason = str(e) if isinstance(e, _Blocked) else f"it cannot be written: {e.strerror}"
+            for other in changed:
+                why = reason if other == name else f"{name} could not be written, so nothing was"
+                reports[other] = replace(reports[other], status="blocked", reason=why)
+            return
+
+
+def _check_writable(path: str) -> None:
+    if "site-packages" in Path(path).parts or "dist-packages" in Path(path).parts:
+        raise _Blocked("it belongs to an installed package, which mgpu-fix never edits")
+    if not os.access(path, os.W_OK):
+        raise _Blocked("it is read-only; nothing was written, --diff shows the fix")
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mgpu-fix-")
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

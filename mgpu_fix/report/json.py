@@ -1,0 +1,24 @@
+"""The machine-readable report; ``schema.json`` beside this file is its contract."""
+
+import json
+from importlib import resources
+from typing import Any
+
+from mgpu_fix.model import Report, to_json
+
+
+def render(report: Report) -> str:
+    """The report as JSON text with a final newline."""
+    return dump(to_json(report)) + "\n"
+
+
+def dump(value: Any) -> str:
+    """Any plain value as JSON text."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema that every report satisfies."""
+    text = resources.files("mgpu_fix.report").joinpath("schema.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded

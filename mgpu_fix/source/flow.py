@@ -1,0 +1,65 @@
+"""How control runs through a function, and what evaluating an expression can do; over ``ast`` alone."""
+
+import ast
+from collections.abc import Iterator
+
+from mgpu_fix.source.names import FunctionNode, Names
+
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_TRIES = (ast.Try, ast.TryStar)
+
+#: Libraries whose functions only compute, but for the names after them, which run functions they are given.
+_PURE_LIBRARIES = ("jax.numpy.", "jax.lax.", "jax.nn.", "numpy.")
+_CALLS_BACK = frozenset({"associative_scan", "cond", "fori_loop", "map", "reduce", "scan", "switch", "while_loop"})
+_PURE_METHODS = frozenset(
+    {"all", "any", "argmax", "argmin", "astype", "max", "mean", "min", "prod", "reshape", "squeeze", "sum", "transpose"}
+)
+_PURE_BUILTINS = frozenset({"abs", "bool", "dict", "float", "int", "len", "list", "range", "round", "tuple"})
+
+
+def own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
+    """Every node of a function's body that belongs to no function or class defined in it."""
+    todo: list[ast.AST] = list(function.body) if isinstance(function.body, list) else [function.body]
+    for node in todo:
+        yield node
+        if not isinstance(node, _NESTED):
+            todo += ast.iter_child_nodes(node)
+
+
+def block(names: Names, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements among which ``statement`` stands."""
+    fields = ast.iter_fields(names.parents[statement])
+    return next(value for _, value in fields if isinstance(value, list) and statement in value)
+
+
+def ends_function(names: Names, statement: ast.stmt) -> bool:
+    """Whether the function is over once ``statement`` has run, whatever comes to pass after it."""
+    parent = names.parents[statement]
+    around = block(names, statement)
+    if around[-1] is not statement:
+        return False
+    if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+        return True
+    if isinstance(parent, _LOOPS) and around is not parent.orelse:
+        return False
+    # A ``return`` in ``finally`` also drops the exception under way.
+    if isinstance(parent, _TRIES) and (around is parent.finalbody or (around is parent.body and parent.orelse)):
+        return False
+    return ends_function(names, names.statement(parent))
+
+
+def is_pure(names: Names, expression: ast.AST) -> bool:
+    """Whether evaluating ``expression`` surely does nothing but give its value."""
+    return all(_is_pure_node(names, node) for node in ast.walk(expression))
+
+
+def _is_pure_node(names: Names, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return not isinstance(node, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await)
+    dotted = names.resolve(node.func)
+    if dotted and dotted.startswith(_PURE_LIBRARIES):
+        return dotted.rpartition(".")[2] not in _CALLS_BACK
+    if isinstance(node.func, ast.Name):
+        return node.func.id in _PURE_BUILTINS and not names.bindings(node.func.id, node)
+    return dotted is None and isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS

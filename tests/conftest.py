@@ -1,0 +1,19 @@
+"""Options and fixtures shared by all tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mgpu_fix.observe import Observer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-cases", action="store_true", help="rewrite the recordings of the golden cases")
+
+
+@pytest.fixture(scope="session")
+def observer() -> Iterator[Observer]:
+    """One warm observer for all live tests."""
+    with Observer() as shared:
+        shared.start()
+        yield shared

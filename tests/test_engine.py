@@ -1,0 +1,309 @@
+"""The search, against a scripted runner: no JAX, no process, no disk."""
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from mgpu_fix.catalogue import Catalogue, NoFix, Rule, Signature
+from mgpu_fix.engine import Engine, Options
+from mgpu_fix.model import Applicability, Candidate, Edit, Failure, KernelCall, Numbers, Observation, Span
+from mgpu_fix.source import SourceFile
+
+PATH = "/program.py"
+
+
+class Swap(Rule):
+    """Replaces the failing state of a kernel by others, in order."""
+
+    def __init__(self, error: str, *states: str, level: Applicability = Applicability.SAFE, oracle: bool = False):
+        self.code = self.name = error
+        self.jax = "any"
+        self.signatures = [Signature(error, "^" + error)]
+        self.states, self.level, self.oracle = states, level, oracle
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        if not self.states:
+            raise NoFix("nothing helps")
+        for state in self.states:
+            edits = tuple(
+                Edit(*source.bounds(node.value), repr(state))
+                for node in source.tree.body
+                if isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Name)
+                and node.targets[0].id == failure.kernel
+            )
+            yield Candidate(f"make it {state}", edits, self.level, state, self.oracle)
+
+
+class Rename(Rule):
+    """Replaces a failing state everywhere in one step."""
+
+    code = name = "OLD"
+    jax = "any"
+    signatures = [Signature("OLD", "^OLD")]
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        at, edits = source.text.find("fails OLD"), []
+        while at >= 0:
+            edits.append(Edit(at, at + len("fails OLD"), "gives 1"))
+            at = source.text.find("fails OLD", at + 1)
+        yield Candidate("rename", tuple(edits))
+
+
+@dataclass
+class Scripted:
+    """A program in which ``name = "fails X"`` is a kernel that fails with X and ``name = "gives N"`` one that computes N.
+
+    ``meant`` is what a failing kernel's intended trace computes; kernels not in it have no numbers. ``uncalled`` are
+    declared only. ``stops`` ends the program with an error of its own when that text is in it.
+    """
+
+    meant: dict[str, str] = field(default_factory=dict)
+    uncalled: Sequence[str] = ()
+    stops: str = "\0"
+    ends: Mapping[str, str] = field(default_factory=dict)
+    runs: int = 0
+    original: str = ""
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        self.runs += 1
+        text = texts[PATH].decode() if PATH in texts else self.original
+        calls, failures = [], []
+        for line, node in enumerate(ast.parse(text).body, 1):
+            assert isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            name, state = node.targets[0].id, ast.literal_eval(node.value)
+            word, _, value = state.partition(" ")
+            span = Span(PATH, line, 1, line, 2)
+            known = () if word == "fails" and name not in self.meant else (Numbers("known", "in", (value,)),)
+            if word == "fails":
+                failures.append(Failure(value, f"{value} went wrong at line {line}", "lower", span, name))
+                known = (Numbers("known", "in", (self.meant[name],)),) if name in self.meant else ()
+            if name not in self.uncalled:
+                mine = (len(failures) - 1,) if word == "fails" else ()
+                stage = "lower" if mine else "run"
+                calls.append(KernelCall(name, "plgpu.kernel", span, (name,), ("f32[]",), stage, known, mine))
+        for part, status in self.ends.items():
+            if part in text:
+                return Observation(status, reason="it hung")
+        status = "stopped" if self.stops in text else "ok"
+        return Observation(status, tuple(calls), tuple(failures), "an assert" if status == "stopped" else "")
+
+
+def compare(mine: Sequence[Path], theirs: Sequence[Path]) -> str | None:
+    return None if [p.name for p in mine] == [p.name for p in theirs] else f"{theirs[0].name}, not {mine[0].name}"
+
+
+def engine(text: str, runner: Scripted, *rules: Rule, options: Options = Options()) -> Engine:
+    runner.original = text
+    source = SourceFile(PATH, text.encode())
+    return Engine(runner, Catalogue(rules), {PATH: source}, options, compare)
+
+
+def test_a_chain_of_two_errors_is_fixed_and_its_proof_told() -> None:
+    runner = Scripted({"k": "2"})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "fails B"), Swap("B", "gives 2")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 2'\n"
+    assert [f.code for f in outcome.fixes] == ["A", "B"]
+    assert [f.verified_by.value for f in outcome.fixes] == ["interpreter", "interpreter"]
+    assert not outcome.remaining
+    assert runner.runs == 3
+
+
+def test_a_healthy_program_is_run_once_and_left() -> None:
+    runner = Scripted()
+    outcome = engine("k = 'gives 1'\n", runner).repair()
+    assert (outcome.fixes, outcome.remaining, runner.runs) == ((), (), 1)
+
+
+def test_ping_pong_ends_and_nothing_is_kept() -> None:
+    runner = Scripted({"k": "1"})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "fails B"), Swap("B", "fails A")).repair()
+    assert outcome.texts[PATH].text == "k = 'fails A'\n"
+    assert not outcome.fixes
+    assert "then stops with B" in outcome.remaining[0].reason
+    assert runner.runs == 2
+
+
+def test_no_text_is_run_twice() -> None:
+    seen: list[bytes] = []
+
+    class Watched(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen.append(texts.get(PATH, b""))
+            return super().__call__(texts, draws)
+
+    rules = (Swap("A", "fails B", "fails C", "gives 3"), Swap("B", "fails A", "fails C"), Swap("C"))
+    engine("k = 'fails A'\nm = 'fails C'\n", Watched({"k": "1"}), *rules).repair()
+    assert len(seen) == len(set(seen))
+
+
+def test_wrong_numbers_are_refused_and_the_next_candidate_tried() -> None:
+    runner = Scripted({"k": "2"})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 3", "gives 2")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 2'\n"
+    assert [(t.title, t.outcome) for t in outcome.fixes[0].tried] == [
+        ("make it gives 3", "k computes something else: 3, not 2"),
+        ("make it gives 2", "kept"),
+    ]
+
+
+def test_wrong_numbers_alone_leave_the_file() -> None:
+    outcome = engine("k = 'fails A'\n", Scripted({"k": "2"}), Swap("A", "gives 3")).repair()
+    assert outcome.texts[PATH].text == "k = 'fails A'\n"
+    assert "k computes something else: 3, not 2" in outcome.remaining[0].reason
+
+
+def test_a_candidate_that_breaks_another_kernel_is_refused() -> None:
+    class Breaks(Swap):
+        def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+            [mine] = super().candidates(failure, source)
+            at = source.text.index("gives 5")
+            yield Candidate("break m", (*mine.edits, Edit(at, at + 7, "gives 6")))
+            yield mine
+
+    runner = Scripted({"k": "2"})
+    outcome = engine("k = 'fails A'\nm = 'gives 5'\n", runner, Breaks("A", "gives 2")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 2'\nm = 'gives 5'\n"
+    assert outcome.fixes[0].tried[0].outcome == "m computes something else: 6, not 5"
+
+
+def test_independent_failures_are_tried_together_first() -> None:
+    runner = Scripted({"k": "1", "m": "2"})
+    outcome = engine("k = 'fails A'\nm = 'fails B'\n", runner, Swap("A", "gives 1"), Swap("B", "gives 2")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 1'\nm = 'gives 2'\n"
+    assert runner.runs == 2
+
+
+def test_one_bad_apple_does_not_spoil_the_rest() -> None:
+    runner = Scripted({"k": "1", "m": "2", "n": "3"})
+    text = "k = 'fails A'\nm = 'fails B'\nn = 'fails C'\n"
+    rules = (Swap("A", "gives 1"), Swap("B", "gives 9"), Swap("C", "gives 3"))
+    outcome = engine(text, runner, *rules).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 1'\nm = 'fails B'\nn = 'gives 3'\n"
+    assert [r.kernel for r in outcome.remaining] == ["m"]
+
+
+def test_an_unfinished_chain_is_rolled_back_and_its_first_failure_told() -> None:
+    runner = Scripted({"k": "1", "m": "2"})
+    rules = (Swap("A", "fails B"), Swap("C", "gives 2"))
+    outcome = engine("k = 'fails A'\nm = 'fails C'\n", runner, *rules).repair()
+    assert outcome.texts[PATH].text == "k = 'fails A'\nm = 'gives 2'\n"
+    [left] = outcome.remaining
+    assert (left.type, left.code) == ("A", "A")
+    assert "then stops with B" in left.reason
+
+
+def test_a_rename_fixes_every_site_in_one_step() -> None:
+    runner = Scripted({"k": "1", "m": "1"})
+    outcome = engine("k = 'fails OLD'\nm = 'fails OLD'\n", runner, Rename()).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 1'\nm = 'gives 1'\n"
+    assert len(outcome.fixes) == 1
+    assert runner.runs == 2
+
+
+def test_a_fix_that_no_call_proves_is_not_kept() -> None:
+    runner = Scripted({"k": "1"}, uncalled=["k"])
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 1")).repair()
+    assert outcome.texts[PATH].text == "k = 'fails A'\n"
+    assert "never called" in outcome.remaining[0].reason
+
+
+def test_without_an_oracle_only_value_keeping_fixes_are_safe() -> None:
+    keeps = engine("k = 'fails A'\n", Scripted(), Swap("A", "gives 1")).repair()
+    assert keeps.fixes[0].verified_by.value == "lowered"
+    could_change = engine("k = 'fails A'\n", Scripted(), Swap("A", "gives 1", oracle=True)).repair()
+    assert not could_change.fixes
+    assert "--unsafe-fixes" in could_change.remaining[0].reason
+    allowed = engine("k = 'fails A'\n", Scripted(), Swap("A", "gives 1", oracle=True), options=Options(unsafe=True))
+    assert allowed.repair().fixes[0].applicability is Applicability.UNSAFE
+
+
+@pytest.mark.parametrize("level", [Applicability.UNSAFE, Applicability.DISPLAY])
+def test_less_than_safe_is_proposed_not_applied(level: Applicability) -> None:
+    outcome = engine("k = 'fails A'\n", Scripted({"k": "1"}), Swap("A", "gives 1", level=level)).repair()
+    assert not outcome.fixes
+    assert "make it gives 1" in outcome.remaining[0].reason
+
+
+def test_a_suggestion_is_never_applied() -> None:
+    rule = Swap("A", "gives 1", level=Applicability.DISPLAY)
+    outcome = engine("k = 'fails A'\n", Scripted({"k": "1"}), rule, options=Options(unsafe=True)).repair()
+    assert not outcome.fixes
+
+
+def test_a_lost_comment_makes_a_fix_unsafe() -> None:
+    class Eats(Rule):
+        code = name = "A"
+        jax = "any"
+        signatures = [Signature("A", "^A")]
+
+        def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+            yield Candidate("eat it", (Edit(0, len(source.text), "k = 'gives 1'\n"),))
+
+    outcome = engine("k = 'fails A'  # why\n", Scripted({"k": "1"}), Eats()).repair()
+    assert not outcome.fixes
+
+
+def test_what_hangs_or_stops_the_program_is_refused() -> None:
+    hangs = engine("k = 'fails A'\n", Scripted({"k": "1"}, ends={"gives": "timeout"}), Swap("A", "gives 1")).repair()
+    assert "it hung" in hangs.remaining[0].reason
+    stops = engine("k = 'fails A'\n", Scripted({"k": "1"}, stops="gives 1"), Swap("A", "gives 1")).repair()
+    assert "an assert" in stops.remaining[0].reason
+
+
+def test_an_interrupt_goes_through() -> None:
+    class Interrupted(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            if texts:
+                raise KeyboardInterrupt
+            return super().__call__(texts, draws)
+
+    with pytest.raises(KeyboardInterrupt):
+        engine("k = 'fails A'\n", Interrupted({"k": "1"}), Swap("A", "gives 1")).repair()
+
+
+def test_caught_and_unknown_failures_are_told_with_a_reason() -> None:
+    class Catching(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            first, second = seen.failures
+            return Observation("ok", seen.calls, (Failure(**{**vars(first), "caught": True}), second))
+
+    outcome = engine("k = 'fails A'\nm = 'fails Z'\n", Catching({"k": "1"}), Swap("A", "gives 1")).repair()
+    assert [r.reason for r in outcome.remaining] == [
+        "caught by the program; --include-caught fixes it",
+        "no rule for it yet",
+    ]
+
+
+def test_select_and_ignore() -> None:
+    for options in (Options(select=("B",)), Options(ignore=("A",))):
+        outcome = engine("k = 'fails A'\n", Scripted({"k": "1"}), Swap("A", "gives 1"), options=options).repair()
+        assert outcome.remaining[0].reason == "A is not selected"
+
+
+def test_prefer_turns_the_order() -> None:
+    rule = Swap("A", "gives 1", "gives  1")
+    outcome = engine("k = 'fails A'\n", Scripted(), rule, options=Options(prefer="gives  1")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives  1'\n"
+
+
+def test_a_failure_outside_the_named_files_says_where() -> None:
+    class Elsewhere(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            moved = Failure(**{**vars(seen.failures[0]), "span": Span("/lib/helper.py", 3)})
+            return Observation("ok", seen.calls, (moved,))
+
+    outcome = engine("k = 'fails A'\n", Elsewhere({"k": "1"}), Swap("A", "gives 1")).repair()
+    assert outcome.remaining[0].reason == "it lies in /lib/helper.py, which was not named"
+
+
+def test_diagnosis_changes_nothing_and_runs_once() -> None:
+    runner = Scripted({"k": "1"})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 1")).diagnose()
+    assert runner.runs == 1
+    assert outcome.remaining[0].reason == "a fix is known: make it gives 1; mgpu-fix apply tries it"

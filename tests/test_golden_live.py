@@ -1,0 +1,64 @@
+"""What every golden case proves with JAX: it fails as recorded, is repaired to the fixed file, and its numbers are right."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from golden_cases import CASES, Case, name
+
+from mgpu_fix import verify
+from mgpu_fix.catalogue import load
+from mgpu_fix.engine import Engine, Outcome
+from mgpu_fix.model import Observation
+from mgpu_fix.observe import Observer, Program
+from mgpu_fix.source import SourceFile
+
+pytestmark = [pytest.mark.live, pytest.mark.parametrize("case", CASES, ids=name)]
+
+
+def repaired(case: Case, observer: Observer) -> Outcome:
+    program = Program(case.path)
+
+    def run(texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        return observer.observe(program, texts, draws)
+
+    return Engine(run, load(), {case.path: SourceFile(case.path, case.before)}).repair()
+
+
+def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, request: pytest.FixtureRequest) -> None:
+    outcome = repaired(case, observer)
+    if request.config.getoption("--update-cases"):
+        import jax
+
+        case.record(outcome.first, jax.__file__.removesuffix("__init__.py"))
+        calls = [c for c in outcome.last.calls if verify.known_numbers(c)]
+        if calls and outcome.last.jax != "0.10.2":
+            arrays = [a for c in calls for a in outputs(outcome.last, c.numbers[0].outputs)]
+            np.savez(case.folder / "outputs.npz", **{f"out{i}": a for i, a in enumerate(arrays)})
+    recorded = case.recorded()
+    if outcome.first.jax not in recorded:
+        pytest.skip(f"not recorded on JAX {outcome.first.jax}; pytest --update-cases does")
+    assert [(f.type, f.stage, f.facts) for f in outcome.first.failures] == [
+        (f.type, f.stage, f.facts) for f in recorded[outcome.first.jax]
+    ]
+    if not outcome.first.failures:
+        assert outcome.texts[case.path].data == case.before
+        return
+    assert outcome.texts[case.path].data.decode() == case.after.decode()
+    assert not outcome.remaining
+    assert all(call.stage == "run" for call in outcome.last.calls)
+    numbers = [a for c in outcome.last.calls if verify.known_numbers(c) for a in outputs(outcome.last, c.numbers[0].outputs)]
+    if not numbers:
+        assert {f.verified_by.value for f in outcome.fixes} == {"lowered"}
+        return
+    expected = case.outputs()
+    assert expected is not None
+    assert len(expected) == len(numbers)
+    for want, got in zip(expected, numbers, strict=True):
+        assert verify.compare_arrays(want, got) is None
+
+
+def outputs(observation: Observation, names: tuple[str, ...]) -> list[np.ndarray]:
+    from pathlib import Path
+
+    return [verify.load(Path(observation.folder, n)) for n in names]
