@@ -142,7 +142,9 @@ def check(
 
 @app.command()
 def explain(
-    query: Annotated[str, typer.Argument(help="A rule's code or name; nothing to read an error on standard input.")] = "",
+    query: Annotated[
+        str, typer.Argument(help="A rule's code or name; nothing to read an error on standard input.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say what an error means, why it happens and how it is fixed."""
@@ -242,9 +244,7 @@ def _codes(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _program(
-    call: str, arg: list[str], timeout: float, budget: float, arch: str, caught: bool, cold: bool
-) -> Program:
+def _program(call: str, arg: list[str], timeout: float, budget: float, arch: str, caught: bool, cold: bool) -> Program:
     if arch not in DEVICES:
         _fail(f"--arch {arch} is not known; it is one of {', '.join(DEVICES)}")
     if arg and not call:

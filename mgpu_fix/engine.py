@@ -28,7 +28,6 @@ from mgpu_fix.model import (
 )
 from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits, unified_diff
 
-
 #: outcome of a candidate that a run approved of
 KEPT = "kept"
 
@@ -181,7 +180,9 @@ class Engine:
 
     def _propose(self, problem: _Problem, rule: Rule, texts: Mapping[str, SourceFile]) -> None:
         failure = problem.failure
-        path = failure.facts.returned[0].body.path if failure.facts.returned else failure.span.path if failure.span else ""
+        path = (
+            failure.facts.returned[0].body.path if failure.facts.returned else failure.span.path if failure.span else ""
+        )
         source = texts.get(path)
         if source is None:
             problem.reason = f"it lies in {path}, which was not named" if path else "its place is not known"
@@ -292,7 +293,7 @@ class Engine:
         if fault:
             say(fault)
             return None
-        steps = []
+        steps: list[_Step] = []
         for problem, option in group:
             kernels = frozenset(
                 p.failure.kernel for p, o in group if o.candidate.edits == option.candidate.edits and p.failure.kernel
@@ -309,9 +310,7 @@ class Engine:
         if entry not in self._tried.setdefault(problem.mark, []):
             self._tried[problem.mark].append(entry)
 
-    def _fault(
-        self, group: list[tuple[_Problem, _Option]], before: Observation, after: Observation
-    ) -> str:
+    def _fault(self, group: list[tuple[_Problem, _Option]], before: Observation, after: Observation) -> str:
         """Why the run ``after`` does not approve of the group's edits; empty if it does."""
         if after.status in ("timeout", "crashed", "blocked"):
             return f"the program then fails to run: {after.reason}"
@@ -328,7 +327,7 @@ class Engine:
             if verdict.lost:
                 return verdict.lost
         if before.status == "ok" and after.status == "stopped" and not _tainted(after):
-            return f"the program then stops: {after.reason}"
+            return f"the program then stops: {after.reason or 'at another error'}"
         return ""
 
     # ------------------------------------------------------------------ verdicts

@@ -1,6 +1,7 @@
 """One invocation from disk to disk: read the files, run the engine on each program, write what was proven, report."""
 
 import contextlib
+import functools
 import os
 import platform
 import stat
@@ -57,12 +58,9 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
             reports[name] = FileReport(name, "clean", reason="it does not use Pallas")
             continue
 
-        def run(
-            texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None, name: str = name
-        ) -> Observation:
-            known = {path: source.data for path, source in sources.items() if source.data != _on_disk(path)}
-            return observer.observe(replace(task.program, path=name), {**known, **texts}, draws)
-
+        # What earlier programs proved is not on the disk yet.
+        proven = {path: source.data for path, source in sources.items() if source.data != _on_disk(path)}
+        run = functools.partial(_run, observer, replace(task.program, path=name), proven)
         engine = Engine(run, catalogue, sources, task.options, progress=progress)
         outcome = engine.diagnose() if task.mode == "check" else engine.repair()
         last = outcome.last
@@ -83,6 +81,16 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         runs=observer.runs,
         tool={"name": "mgpu-fix", "version": __version__},
     )
+
+
+def _run(
+    observer: Observer,
+    program: Program,
+    proven: Mapping[str, bytes],
+    texts: Mapping[str, bytes],
+    draws: tuple[tuple[str, ...], ...] | None,
+) -> Observation:
+    return observer.observe(program, {**proven, **texts}, draws)
 
 
 def exit_code(report: Report, mode: str) -> int:
@@ -168,7 +176,7 @@ def _judged(report: FileReport, outcome: Outcome, caught: int) -> FileReport:
     found = bool(report.fixes or report.remaining or outcome.fixes or outcome.remaining)
     if last.status in ("timeout", "crashed", "blocked") and not found:
         return replace(report, status="blocked", reason=last.reason)
-    if last.status == "stopped":
+    if last.status == "stopped" and last.reason:
         unproven = any(n.state != "known" for c in last.calls for n in c.numbers)
         reason = f"the program stops: {last.reason}{where}"
         if unproven:

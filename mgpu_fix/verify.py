@@ -59,7 +59,9 @@ def judge(before: Observation, after: Observation, compare: Compare) -> list[Cal
     return [_judge(b, a, before, after, compare) for b, a in pairs(before, after)]
 
 
-def _judge(b: KernelCall, a: KernelCall | None, before: Observation, after: Observation, compare: Compare) -> CallVerdict:
+def _judge(
+    b: KernelCall, a: KernelCall | None, before: Observation, after: Observation, compare: Compare
+) -> CallVerdict:
     if a is None:
         return CallVerdict(b, None, lost=f"{b.name} is no longer called")
     if STAGES.index(a.stage) < STAGES.index(b.stage):
@@ -117,7 +119,7 @@ def load(path: Path) -> "np.ndarray":
     import ml_dtypes  # noqa: F401 (registers bfloat16 and the float8s with NumPy)
     import numpy as np
 
-    array = np.load(path, allow_pickle=False)
+    array: np.ndarray = np.load(path, allow_pickle=False)
     dtype = np.dtype(path.name.split(".")[1])
     return array if array.dtype == dtype else array.view(dtype)
 
@@ -147,8 +149,8 @@ def compare_arrays(expected: "np.ndarray", got: "np.ndarray") -> str | None:
     place = ", ".join(map(str, at))
     ulp = _ulp(expected, got, at)
     return (
-        f"{int((~same).sum())} of {same.size} elements differ; most at [{place}]: {got[at]!s}, expected {expected[at]!s}"
-        f" (abs {error[at]:.3g}, rel {relative:.3g}{ulp})"
+        f"{int((~same).sum())} of {same.size} elements differ; most at [{place}]: {got[at]!s}, expected"
+        f" {expected[at]!s} (abs {error[at]:.3g}, rel {relative:.3g}{ulp})"
     )
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent / "golden"
 
 @dataclass(frozen=True)
 class Case:
-    """One folder ``golden/<code>-<name>/<case>``. Recordings name the folder ``<case>``, so that they fit any machine."""
+    """One folder ``golden/<code>-<name>/<case>``. Recordings call it ``<case>``, so that they fit any machine."""
 
     folder: Path
 

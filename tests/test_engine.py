@@ -43,7 +43,7 @@ class Rename(Rule):
 
     code = name = "OLD"
     jax = "any"
-    signatures = [Signature("OLD", "^OLD")]
+    signatures = (Signature("OLD", "^OLD"),)
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         at, edits = source.text.find("fails OLD"), []
@@ -55,7 +55,7 @@ class Rename(Rule):
 
 @dataclass
 class Scripted:
-    """A program in which ``name = "fails X"`` is a kernel that fails with X and ``name = "gives N"`` one that computes N.
+    """A program: ``name = "fails X"`` is a kernel that fails with X, ``name = "gives N"`` one that computes N.
 
     ``meant`` is what a failing kernel's intended trace computes; kernels not in it have no numbers. ``uncalled`` are
     declared only. ``stops`` ends the program with an error of its own when that text is in it.
@@ -238,7 +238,7 @@ def test_a_lost_comment_makes_a_fix_unsafe() -> None:
     class Eats(Rule):
         code = name = "A"
         jax = "any"
-        signatures = [Signature("A", "^A")]
+        signatures = (Signature("A", "^A"),)
 
         def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
             yield Candidate("eat it", (Edit(0, len(source.text), "k = 'gives 1'\n"),))

@@ -1,4 +1,4 @@
-"""What every golden case proves without JAX: the recorded failure finds its rule, and the rule makes the recorded edit."""
+"""What every golden case proves without JAX: the recorded failure finds its rule, the rule makes the recorded edit."""
 
 import subprocess
 from pathlib import Path
@@ -45,9 +45,7 @@ def test_the_rule_gives_the_fixed_file(case: Case) -> None:
     assert fixed(case, case.before).decode() == case.after.decode()
 
 
-def test_the_patch_is_as_expected_and_git_takes_it(
-    case: Case, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_the_patch_is_as_expected_and_git_takes_it(case: Case, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     patch = unified_diff("before.py", case.before, case.after)
     expected = case.folder / "expected.diff"
     if request.config.getoption("--update-cases"):

@@ -1,6 +1,7 @@
-"""What every golden case proves with JAX: it fails as recorded, is repaired to the fixed file, and its numbers are right."""
+"""What every golden case proves with JAX: it fails as recorded, is repaired as recorded, and its numbers are right."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,10 +32,8 @@ def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, re
         import jax
 
         case.record(outcome.first, jax.__file__.removesuffix("__init__.py"))
-        calls = [c for c in outcome.last.calls if verify.known_numbers(c)]
-        if calls and outcome.last.jax != "0.10.2":
-            arrays = [a for c in calls for a in outputs(outcome.last, c.numbers[0].outputs)]
-            np.savez(case.folder / "outputs.npz", **{f"out{i}": a for i, a in enumerate(arrays)})
+        if found := arrays(outcome.last):
+            np.savez(case.folder / "outputs.npz", **{f"out{i}": a for i, a in enumerate(found)})
     recorded = case.recorded()
     if outcome.first.jax not in recorded:
         pytest.skip(f"not recorded on JAX {outcome.first.jax}; pytest --update-cases does")
@@ -47,7 +46,7 @@ def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, re
     assert outcome.texts[case.path].data.decode() == case.after.decode()
     assert not outcome.remaining
     assert all(call.stage == "run" for call in outcome.last.calls)
-    numbers = [a for c in outcome.last.calls if verify.known_numbers(c) for a in outputs(outcome.last, c.numbers[0].outputs)]
+    numbers = arrays(outcome.last)
     if not numbers:
         assert {f.verified_by.value for f in outcome.fixes} == {"lowered"}
         return
@@ -58,7 +57,7 @@ def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, re
         assert verify.compare_arrays(want, got) is None
 
 
-def outputs(observation: Observation, names: tuple[str, ...]) -> list[np.ndarray]:
-    from pathlib import Path
-
-    return [verify.load(Path(observation.folder, n)) for n in names]
+def arrays(observation: Observation) -> list[np.ndarray]:
+    """Outputs of every call whose numbers are known."""
+    known = [c.numbers[0] for c in observation.calls if verify.known_numbers(c)]
+    return [verify.load(Path(observation.folder, name)) for numbers in known for name in numbers.outputs]

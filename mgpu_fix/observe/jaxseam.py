@@ -19,8 +19,8 @@ from jax._src import source_info_util, xla_bridge
 from jax._src.pallas import core as pallas_core
 from jax._src.pallas import helpers as pallas_helpers
 from jax._src.pallas import mpmd, pallas_call
+from jax._src.pallas import primitives as pallas_primitives
 from jax._src.pallas.mosaic_gpu import core as gpu_core
-from jax._src.pallas.mosaic_gpu import helpers as gpu_helpers
 from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
 from jax._src.pallas.mosaic_gpu.interpret import params as interpret_params
@@ -41,6 +41,8 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "pl.kernel": [(pallas_helpers, "kernel"), (pl, "kernel")],
     "pl.pallas_call": [(pallas_call, "pallas_call"), (pl, "pallas_call")],
     "plgpu.emit_pipeline": [(gpu_pipeline, "emit_pipeline"), (plgpu, "emit_pipeline")],
+    "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
+    "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
     # Every kernel over a mesh passes through this one; core_map and warp_map do from 0.11.2 on.
     "mpmd_map": [(mpmd, "_mpmd_map")],
@@ -152,7 +154,7 @@ def type_of(value: Any) -> str:
 def memory_space(ref: Any) -> str:
     """Memory space of a Ref as JAX names it (gmem, smem, tmem, …), empty where it does not say."""
     space = getattr(jax_core.typeof(ref), "memory_space", None)
-    return getattr(space, "value", "") or (str(space) if space is not None else "")
+    return "" if space is None else str(getattr(space, "value", space))
 
 
 def has_tracer_constants(traced: Any) -> bool:
@@ -211,9 +213,7 @@ def failing_equation(error: BaseException) -> list[tuple[str, str, int, int, int
     if traceback is None:
         return []
     frames = (source_info_util.raw_frame_to_frame(c, i) for c, i in zip(*traceback.raw_frames(), strict=True))
-    return [
-        (f.file_name, f.function_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in frames
-    ]
+    return [(f.file_name, f.function_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in frames]
 
 
 def default_semantics() -> str:
@@ -224,11 +224,6 @@ def default_semantics() -> str:
 def is_mosaic_gpu(compiler_params: Any) -> bool:
     """Whether ``pallas_call`` with these parameters is meant for Mosaic GPU."""
     return isinstance(compiler_params, CompilerParams)
-
-
-def warp_map_file() -> str:
-    """File of JAX's that holds ``warp_map``; a body there stands for the user's function it closes over."""
-    return gpu_helpers.__file__
 
 
 def own_platform() -> None:

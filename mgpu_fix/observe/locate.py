@@ -70,7 +70,9 @@ def error_span(error: BaseException) -> Span | None:
             found = frame_span(tb.tb_frame.f_code, tb.tb_lasti, tb.tb_lineno)
         tb = tb.tb_next
     if isinstance(error, SyntaxError) and error.filename and is_user(error.filename):
-        return Span(os.path.realpath(error.filename), error.lineno or 1, error.offset or 1, error.lineno or 1, error.offset or 1)
+        return Span(
+            os.path.realpath(error.filename), error.lineno or 1, error.offset or 1, error.lineno or 1, error.offset or 1
+        )
     # The user's operation may only be left in JAX's reconstructed stack, which is the cause.
     return found or (error_span(error.__cause__) if error.__cause__ is not None else None)
 
@@ -110,13 +112,17 @@ def _filled(cell: types.CellType) -> bool:
 def describe(function: types.FunctionType) -> Function:
     """A function as reports and rules name it."""
     code = function.__code__
-    columns = [(p[0], p[2]) for p in code.co_positions() if p[0] and p[2] is not None and p[1] != p[0] or p[2]]
+    columns = [(p[0], p[2]) for p in code.co_positions() if (p[0] and p[2] is not None and p[1] != p[0]) or p[2]]
     line, column = min(columns, default=(code.co_firstlineno, 0))
     if code.co_name != "<lambda>":
         line, column = code.co_firstlineno, 0
     assert line is not None
     return Function(
-        os.path.realpath(code.co_filename), line, code.co_name, code.co_qualname, _character(code.co_filename, line, column or 0)
+        os.path.realpath(code.co_filename),
+        line,
+        code.co_name,
+        code.co_qualname,
+        _character(code.co_filename, line, column or 0),
     )
 
 
@@ -134,13 +140,16 @@ def return_span(function: Function) -> Span:
     return source.span(min(returns, key=lambda r: r.lineno)) if returns else fallback
 
 
-def failure(error: BaseException, stage: str, kernel: str = "", facts: Facts = Facts(), caught: bool = False) -> Failure:
+def failure(
+    error: BaseException, stage: str, kernel: str = "", facts: Facts = Facts(), caught: bool = False
+) -> Failure:
     """The record of an exception."""
-    chain, link = [], error
+    chain: list[tuple[str, str]] = []
+    link: BaseException | None = error
     while link is not None and len(chain) < 10:
         if type(link).__name__ not in ("JaxStackTraceBeforeTransformation", "UnfilteredStackTrace"):
             chain.append((type(link).__name__, str(link)))
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)  # type: ignore[assignment]
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return Failure(
         type=type(error).__name__,
         message=str(error),
@@ -170,7 +179,7 @@ def _guards(path: str) -> list[tuple[int, int]]:
         return []
     ranges = []
     for node in ast.walk(tree):
-        expects = isinstance(node, ast.Try) and node.handlers
+        expects = isinstance(node, ast.Try) and bool(node.handlers)
         if isinstance(node, ast.With):
             calls = [i.context_expr for i in node.items if isinstance(i.context_expr, ast.Call)]
             names = [ast.unparse(c.func).rpartition(".")[2] for c in calls]

@@ -11,7 +11,6 @@ The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.che
 
 import contextlib
 import functools
-import hashlib
 import inspect
 import threading
 import time
@@ -25,8 +24,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Failure, Function, KernelCall, Numbers, Param, Returned, Span, Tree
+from mgpu_fix.model import Facts, Failure, Function, KernelCall, Numbers, Param, Returned, Span
 from mgpu_fix.observe import jaxseam, locate
+from mgpu_fix.observe.values import (
+    binds,
+    digest_arrays,
+    draw_like,
+    fingerprint,
+    leaves_of,
+    params_of,
+    short_type,
+    tree_of,
+)
 
 #: calls of one kernel whose numbers are kept, and the share of its budget that the interpreter may spend on more
 KEPT_CALLS = 3
@@ -76,6 +85,8 @@ class Trace:
     stored: set[int] | None = None
     returned: list[Returned] = field(default_factory=list)
     unclear: str = ""
+    grid_position: tuple[str, Span | None] | None = None
+    callee: str = ""
 
 
 @dataclass(eq=False)
@@ -131,6 +142,8 @@ class Probe:
         jaxseam.patch("pl.core_map", self._core_map)
         jaxseam.patch("plgpu.emit_pipeline", self._emit_pipeline)
         jaxseam.patch("mpmd_map", self._mpmd_map)
+        for name in ("pl.program_id", "pl.num_programs"):
+            jaxseam.patch(name, functools.partial(self._grid_position, name))
 
     @property
     def _trace(self) -> Trace | None:
@@ -247,6 +260,15 @@ class Probe:
 
         return drop
 
+    def _grid_position(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def grid_position(axis: int) -> Any:
+            trace = self._trace
+            if trace is not None and trace.kernel.entry in ("plgpu.kernel", "pl.kernel"):
+                trace.grid_position = trace.grid_position or (name, locate.call_site())
+            return original(axis)
+
+        return grid_position
+
     def _emit_pipeline(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def emit_pipeline(*args: Any, **kwargs: Any) -> Any:
             trace = self._trace
@@ -259,10 +281,12 @@ class Probe:
 
             @functools.wraps(body)
             def stored(indices: Any, *refs: Any) -> None:
+                if not binds(body, (indices, *refs), {}):
+                    trace.callee = "plgpu.emit_pipeline"
                 value = body(indices, *refs)
-                if function is not None and _leaves(value):
+                if function is not None and leaves_of(value):
                     roles = ["input"] * inputs + ["output"] * (len(refs) - inputs)
-                    params = _params(body, (indices, *refs), {}, ["scratch", *roles])[1:]
+                    params = params_of(body, (indices, *refs), {}, ["scratch", *roles])[1:]
                     self._note(trace, "plgpu.emit_pipeline", function, params, value, (), silent=True)
                     if trace.mode == "intended":
                         self._store(value, list(refs[len(refs) - outputs :]), None)
@@ -313,7 +337,7 @@ class Probe:
             body=body,
             build=build,
             outputs=outputs,
-            identity=_fingerprint([entry, body, outputs, dict(described)]),
+            identity=fingerprint([entry, body, outputs, dict(described)]),
             function=locate.describe(function) if function else None,
             semantics=semantics or jaxseam.default_semantics(),
             thread_name=thread_name if isinstance(thread_name, str) else None,
@@ -353,14 +377,14 @@ class Probe:
         first, last = trace.operands, trace.operands + kernel.output_count
         roles = ["input"] * first + ["output"] * kernel.output_count + ["scratch"] * (len(refs) - last)
         given = refs
-        if trace.mode != "real" and not _binds(kernel.body, refs, named):
+        if trace.mode != "real" and not binds(kernel.body, refs, named):
             # The body takes no output parameter: it means to return.
             given = refs[:first] + refs[last:]
         value = kernel.body(*given, **named)
         function = locate.user_function(kernel.body)
-        if function is None or not _leaves(value):
+        if function is None or not leaves_of(value):
             return
-        params = _params(kernel.body, refs, named, roles)
+        params = params_of(kernel.body, refs, named, roles)
         outputs = list(refs[first:last])
         written = tuple(
             p.name for i, p in enumerate(params[first:last]) if trace.stored and i in trace.stored and p.name
@@ -383,10 +407,10 @@ class Probe:
         written: tuple[str, ...],
         silent: bool = False,
     ) -> None:
-        if _leaves(value):
+        if leaves_of(value):
             refs = {id(v): p for p, v in getattr(params, "values", ())}
             trace.returned.append(
-                Returned(entry, locate.describe(function), tuple(params), _tree(value, refs), written, silent)
+                Returned(entry, locate.describe(function), tuple(params), tree_of(value, refs), written, silent)
             )
 
     def _store(
@@ -398,13 +422,15 @@ class Probe:
         names: Sequence[str] = (),
     ) -> None:
         """Write what a body returned into the outputs it was meant for. Raises IntentUnclear."""
-        leaves = _leaves(value)
+        leaves = leaves_of(value)
         if all(jaxseam.is_ref(leaf) for leaf in leaves):
             return
-        targets = [ref for output in outputs for ref in _leaves(output)]
+        targets = [ref for output in outputs for ref in leaves_of(output)]
         free = [ref for i, ref in enumerate(outputs) if stored is not None and i not in stored]
         if isinstance(value, dict) and not any(isinstance(o, dict) for o in outputs):
-            bare = {name.removesuffix("_ref").removesuffix("_gmem"): ref for name, ref in zip(names, outputs, strict=False)}
+            bare = {
+                name.removesuffix("_ref").removesuffix("_gmem"): ref for name, ref in zip(names, outputs, strict=False)
+            }
             if set(map(str, value)) != set(bare):
                 raise IntentUnclear("it returns a dict, and which output each key is for is not known")
             leaves, targets = list(value.values()), [bare[str(k)] for k in value]
@@ -440,7 +466,7 @@ class Probe:
         return jax.tree.unflatten(jax.tree.structure(kernel.outputs), outs)
 
     def _observed(self, kernel: Kernel, flat: list[Any], tree: Any, batched: bool) -> Call:
-        key = _fingerprint([kernel.identity, str(tree), [jaxseam.type_of(v) for v in flat]])
+        key = fingerprint([kernel.identity, str(tree), [jaxseam.type_of(v) for v in flat]])
         call = self.calls.get(key)
         if call is None:
             avals, refs = [jaxseam.aval_of(v) for v in flat], [jaxseam.is_ref(v) for v in flat]
@@ -465,7 +491,9 @@ class Probe:
         except Exception as e:
             call.error = e
         dropped = bool(real.returned) or (call.error is not None and call.stage == "trace")
-        stored = jaxseam.written_outputs(closed, len(call.avals), len(kernel.output_avals)) if closed is not None else None
+        stored = (
+            jaxseam.written_outputs(closed, len(call.avals), len(kernel.output_avals)) if closed is not None else None
+        )
         if dropped and stored is None:
             stored = self._stores_of_its_own(call, operands)
         intended = Trace("intended", kernel, operands, stored)
@@ -480,14 +508,23 @@ class Probe:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {_first_line(e)}"
         returned = tuple(intended.returned or real.returned)
         facts = Facts(
-            returned=returned, callee=kernel.entry, semantics=kernel.semantics, thread_name=kernel.thread_name
+            returned=returned,
+            callee=real.callee or kernel.entry,
+            semantics=kernel.semantics,
+            thread_name=kernel.thread_name,
         )
         silent = tuple(r for r in real.returned if r.silent)
         if silent:
             self._dropped(call, silent, returned, caught)
+        if real.grid_position is not None:
+            self._misplaced(call, *real.grid_position, caught)
         if call.error is not None:
             function = kernel.function
-            place = Span(function.path, function.line, function.column, function.line, function.column) if function else None
+            place = (
+                Span(function.path, function.line, function.column, function.line, function.column)
+                if function
+                else None
+            )
             call.failures.append(self._failed(call.error, call.stage, kernel.name, facts, caught, call.span or place))
 
     def _stores_of_its_own(self, call: Call, operands: int) -> set[int] | None:
@@ -503,9 +540,7 @@ class Probe:
     def _lower(self, traced: Any, call: Call) -> None:
         _closed_over_operands(traced, call).lower(lowering_platforms=("cuda",))
 
-    def _dropped(
-        self, call: Call, silent: tuple[Returned, ...], returned: tuple[Returned, ...], caught: bool
-    ) -> None:
+    def _dropped(self, call: Call, silent: tuple[Returned, ...], returned: tuple[Returned, ...], caught: bool) -> None:
         first = silent[0]
         body = first.body
         message = (
@@ -524,6 +559,15 @@ class Probe:
         )
         call.failures.append(self._add(failure, None))
 
+    def _misplaced(self, call: Call, name: str, span: Span | None, caught: bool) -> None:
+        """``pl.program_id`` in a kernel over a mesh lowers, but the interpreter gives it a wrong index."""
+        call.unknown = call.unknown or f"the interpreter gives {name} a wrong value"
+        message = f"{name} in a kernel over a mesh: JAX lowers it, but its interpreter gives it a wrong value."
+        chain = (("UnreliableGridPosition", message),)
+        facts = Facts(callee=name)
+        failure = Failure(chain[0][0], message, "trace", span, call.kernel.name, chain, facts=facts, caught=caught)
+        call.failures.append(self._add(failure, None))
+
     def _failed(
         self,
         error: Exception,
@@ -538,6 +582,10 @@ class Probe:
         if facts.returned and stage == "trace" and "should return None" in failure.message:
             failure = replace(failure, span=locate.return_span(facts.returned[0].body))
         return self._add(replace(failure, span=failure.span or locate.call_site() or place), error)
+
+    def stopped_by(self, error: Exception) -> None:
+        """Record an error of Pallas that ended the program outside of every declaration and call."""
+        self._failed(error, "trace" if self.calls else "import", caught=False)
 
     def _add(self, failure: Failure, error: Exception | None) -> int:
         place = (failure.type, failure.message, failure.span, failure.stage)
@@ -587,11 +635,13 @@ class Probe:
         for ref, final in zip((v for v, is_ref in zip(flat, call.refs, strict=True) if is_ref), finals, strict=True):
             ref[...] = jnp.asarray(final)
 
-    def _interpret(self, call: Call, values: list[np.ndarray], constants: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+    def _interpret(
+        self, call: Call, values: list[np.ndarray], constants: Sequence[np.ndarray] = ()
+    ) -> list[np.ndarray]:
         """Outputs of the intended kernel, placeholder zeros where it cannot be run; keeps a record of it."""
         with self._interpreting:
             operands = [*constants, *values]
-            inputs = _digest(operands)
+            inputs = digest_arrays(operands)
             if inputs in call.results:
                 return call.results[inputs]
             why = call.unknown or ("too large to interpret" if self._key(call) in self.skip else "")
@@ -643,9 +693,9 @@ class Probe:
             if not wanted or call.first_inputs is None or not call.numbers or call.numbers[0].state != "known":
                 continue
             again = self._timed(call, call.first_inputs)
-            drawn = self._timed(call, _draw(call.first_inputs))
+            drawn = self._timed(call, draw_like(call.first_inputs))
             first = call.numbers[0]
-            stable = again is not None and _digest(again) == _digest(call.results[first.inputs])
+            stable = again is not None and digest_arrays(again) == digest_arrays(call.results[first.inputs])
             call.numbers[0] = Numbers(
                 first.state, first.inputs, first.outputs, self._save(drawn) if drawn else (), first.why, stable
             )
@@ -672,8 +722,8 @@ class Probe:
             name=call.kernel.name,
             entry=call.kernel.entry,
             span=Span(function.path, function.line, 1, function.line, 1) if function else call.span,
-            avals=tuple(_short(a) for a in call.avals),
-            outputs=tuple(_short(a) for a in call.kernel.output_avals),
+            avals=tuple(short_type(a) for a in call.avals),
+            outputs=tuple(short_type(a) for a in call.kernel.output_avals),
             stage=call.stage,
             numbers=() if call.batched else tuple(call.numbers),
             failures=tuple(call.failures),
@@ -718,137 +768,3 @@ def _closed_over_operands(traced: Any, call: Call) -> Any:
     constants = [jaxseam.aval_of(c) for c in closed.consts]
     n = len(constants)
     return jax.jit(lambda *a: jaxseam.evaluate(closed, a[:n], a[n:])).trace(*constants, *call.avals)
-
-
-def _binds(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-class _Params(list[Param]):
-    """Params with the Refs that they stand for."""
-
-    values: list[tuple[str | None, Any]]
-
-
-def _params(body: Any, refs: tuple[Any, ...], named: Mapping[str, Any], roles: Sequence[str]) -> "_Params":
-    """Every Ref passed to ``body`` with its role and the parameter that takes it."""
-    names: list[str | None] = [None] * len(refs)
-    outputs = [i for i, role in enumerate(roles) if role == "output"]
-    given = list(range(len(refs)))
-    if not _binds(body, refs, named) and outputs:
-        given = [i for i in given if i not in outputs]
-    with contextlib.suppress(TypeError, ValueError):
-        signature = inspect.signature(body)
-        positional = [
-            p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        for i, name in zip(given, positional, strict=False):
-            names[i] = name
-    out = _Params(_param(ref, role, name) for ref, role, name in zip(refs, roles, names, strict=False))
-    out += [_param(ref, "scratch", name) for name, ref in named.items()]
-    out.values = [*zip(names, refs, strict=True), *named.items()]
-    return out
-
-
-def _param(ref: Any, role: str, name: str | None) -> Param:
-    if isinstance(ref, (tuple, list, dict)) or ref is None:
-        return Param(role, name, tree=_tree(ref, {}))
-    shape, dtype = getattr(ref, "shape", ()), getattr(ref, "dtype", "")
-    space = ""
-    with contextlib.suppress(Exception):
-        space = jaxseam.memory_space(ref)
-    return Param(role, name, tuple(int(s) for s in shape if isinstance(s, int)), str(dtype), space)
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Leaves of plain containers; Refs are leaves, None is not."""
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return [leaf for key in sorted(value, key=str) for leaf in _leaves(value[key])]
-    if isinstance(value, (tuple, list)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value]
-
-
-def _tree(value: Any, refs: Mapping[int, str | None]) -> Tree:
-    if value is None:
-        return Tree("none")
-    if isinstance(value, dict):
-        keys = sorted(value, key=str)
-        return Tree("dict", tuple(_tree(value[k], refs) for k in keys), tuple(map(str, keys)))
-    if isinstance(value, (tuple, list)):
-        plain = type(value) in (tuple, list)
-        kind = type(value).__name__ if plain else "other"
-        return Tree(kind, tuple(_tree(v, refs) for v in value))
-    shape = tuple(int(s) for s in getattr(value, "shape", ()) if isinstance(s, int))
-    dtype = getattr(value, "dtype", None)
-    if dtype is None:
-        dtype = {bool: "bool", int: "int", float: "float"}.get(type(value), type(value).__name__)
-    return Tree("leaf", shape=shape, dtype=str(dtype), ref=refs.get(id(value)))
-
-
-def _short(aval: Any) -> str:
-    dtype = str(aval.dtype)
-    short = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i"}
-    name = next((dtype.replace(k, v, 1) for k, v in short.items() if dtype.startswith(k)), dtype)
-    return f"{name}[{','.join(map(str, aval.shape))}]"
-
-
-def _digest(arrays: Sequence[np.ndarray]) -> str:
-    h = hashlib.sha256()
-    for array in arrays:
-        h.update(f"{array.dtype}{array.shape}".encode())
-        h.update(np.ascontiguousarray(array).tobytes())
-    return h.hexdigest()[:24]
-
-
-def _draw(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The same shapes with random floats from a fixed seed; everything else as it was given."""
-    rng = np.random.default_rng(20240229)
-    return [
-        v if v.dtype.kind in "biuc" or v.dtype.name.startswith(("int", "uint")) else rng.standard_normal(v.shape).astype(v.dtype)
-        for v in values
-    ]
-
-
-def _fingerprint(value: Any) -> str:
-    """A name for what a kernel is made of: equal only if code, closures and parameters are."""
-    h = hashlib.sha256()
-    seen: set[int] = set()
-
-    def add(v: Any) -> None:
-        if isinstance(v, (np.ndarray, np.generic)):
-            h.update(_digest([np.asarray(v)]).encode())
-        elif isinstance(v, jax.core.Tracer) or id(v) in seen:
-            h.update(str(id(v)).encode())
-        elif isinstance(v, jax.Array):
-            h.update(_digest([np.asarray(v)]).encode())
-        elif isinstance(v, (list, tuple, dict, set, frozenset)):
-            seen.add(id(v))
-            h.update(type(v).__name__.encode())
-            for item in v.items() if isinstance(v, dict) else v:
-                add(item)
-        elif isinstance(v, functools.partial):
-            add([v.func, v.args, v.keywords])
-        elif isinstance(v, types.MethodType):
-            h.update(str(id(v.__self__)).encode())
-            add(v.__func__)
-        elif isinstance(v, types.FunctionType):
-            seen.add(id(v))
-            code = v.__code__
-            h.update(f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname}".encode())
-            h.update(code.co_code + repr(code.co_consts).encode())
-            add([c.cell_contents for c in v.__closure__ or () if locate._filled(c)])
-            add([v.__defaults__, v.__kwdefaults__])
-            simple = (int, float, str, bool, tuple)
-            add([v.__globals__[n] for n in code.co_names if isinstance(v.__globals__.get(n), simple)])
-        else:
-            h.update(repr(v).encode())
-
-    add(value)
-    return h.hexdigest()[:24]

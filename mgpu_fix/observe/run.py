@@ -1,4 +1,4 @@
-"""One run of the user's program, in a process of its own: set the stage, run it under the probe, write down what happened.
+"""One run of the user's program, in a process of its own: set the stage, run it under the probe, write down what came.
 
 Facts go to ``events.jsonl`` in the run's folder as they come, so that a crash loses nothing; the program's own output
 goes to ``output.txt``.
@@ -179,14 +179,27 @@ def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
 
     if isinstance(error, _Unusable):
         return {"status": "blocked", "exit_code": 2, "reason": str(error)}
-    traceback.print_exception(error)
-    recorded = any(error is e for e in probe.errors)
-    if not recorded and is_pallas_error(error):
-        stage = "import" if not probe.calls else "trace"
-        probe._failed(error, stage, caught=False)
+    _print_traceback(error)
+    if any(error is e for e in probe.errors):
+        # The program ended at a failure that is told already.
+        return {"status": "stopped", "exit_code": 1}
+    if is_pallas_error(error):
+        probe.stopped_by(error)
+        return {"status": "stopped", "exit_code": 1}
     last = (str(error).strip().splitlines() or [""])[0][:300]
     span = locate.error_span(error)
     return {"status": "stopped", "exit_code": 1, "reason": f"{type(error).__name__}: {last}", "span": span}
+
+
+def _print_traceback(error: BaseException) -> None:
+    """The program's traceback as it would have been without us in between."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+    told = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list([f for f in link.stack if not f.filename.startswith(package)])
+        link = link.__cause__ or link.__context__
+    print("".join(told.format()), end="", file=sys.stderr)
 
 
 def is_pallas_error(error: BaseException) -> bool:
@@ -195,7 +208,9 @@ def is_pallas_error(error: BaseException) -> bool:
     link: BaseException | None = error
     while link is not None:
         owner = getattr(link, "obj", None)
-        name = getattr(owner, "__name__", "") if isinstance(owner, types.ModuleType) else getattr(link, "name", "") or ""
+        name = (
+            getattr(owner, "__name__", "") if isinstance(owner, types.ModuleType) else getattr(link, "name", "") or ""
+        )
         if isinstance(link, (AttributeError, ImportError)) and str(name).startswith(modules):
             return True
         frames = [f.filename for f in traceback.extract_tb(link.__traceback__)]

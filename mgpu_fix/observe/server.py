@@ -5,6 +5,7 @@ the run ended: ``{"exit": code}``, ``{"signal": number}`` or ``{"timeout": secon
 and so does the run that is under way.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -92,10 +93,8 @@ def _run(request: Request) -> dict[str, Any]:
         return _wait(child, request.timeout)
     finally:
         # Whatever the program left behind goes with it.
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 def _wait(child: int, timeout: float) -> dict[str, Any]:

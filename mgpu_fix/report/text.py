@@ -89,8 +89,8 @@ class TextReport:
 
     def _remaining(self, item: Remaining) -> Iterator[str]:
         place = ":".join(str(p) for p in (item.path, item.line, item.column) if p) or "?"
-        code = item.code or "no rule"
-        yield f"  {self.paint('left', 'red')} {place}: {code}: {item.reason}"
+        reason = f"{item.code}: {item.reason}" if item.code else item.reason
+        yield f"  {self.paint('left', 'red')} {place}: {reason}"
         first, *rest = item.message.strip().splitlines() or ["(JAX gives no message)"]
         yield f"    {item.type} ({item.stage}): {first}"
         if self.verbose:

@@ -5,6 +5,7 @@ import bisect
 import codecs
 import functools
 import io
+import itertools
 import re
 import tokenize
 from collections import Counter
@@ -49,7 +50,9 @@ class SourceFile:
             self.text = body.decode(self.encoding)
         except UnicodeDecodeError as e:
             line = body[: e.start].count(b"\n") + 1
-            raise SourceError(f"not {self.encoding} text at line {line}; declare its encoding in a comment", line) from e
+            raise SourceError(
+                f"not {self.encoding} text at line {line}; declare its encoding in a comment", line
+            ) from e
         if self.encode(self.text) != data:
             raise SourceError(f"its {self.encoding} bytes do not survive decoding")
 
@@ -146,7 +149,7 @@ class SourceFile:
 def merge_edits(groups: Iterable[Sequence[Edit]]) -> list[Edit]:
     """All edits in order of place, the same edit once. Raises Overlap where two different ones touch."""
     merged = sorted({e for group in groups for e in group}, key=lambda e: (e.start, e.end))
-    for a, b in zip(merged, merged[1:], strict=False):
+    for a, b in itertools.pairwise(merged):
         if b.start < a.end or (b.start == a.start and b.end == a.end):
             raise Overlap(f"edits at {a.start} and {b.start} touch")
     return merged

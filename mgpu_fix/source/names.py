@@ -201,14 +201,15 @@ def find_function(source: SourceFile, function: Function) -> FunctionNode | None
 
     ``co_firstlineno`` is the line of the first decorator.
     """
+    innermost = None
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Lambda):
             if function.name == "<lambda>":
                 start, end = source.bounds(node.body)
                 if start <= source.starts[function.line - 1] + function.column - 1 < end:
-                    return node
+                    innermost = node
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function.name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             if function.line in (first, node.lineno):
                 return node
-    return None
+    return innermost
