@@ -4,6 +4,7 @@ A rule is one module-level object. Every module behind an entry point of the gro
 and each :class:`Rule` in its ``RULES`` is taken. Ours come first, so that a third party cannot take a failure from us.
 """
 
+import abc
 import functools
 import inspect
 import re
@@ -45,7 +46,7 @@ class Signature:
         return any(kind == self.type and re.search(self.message, text, re.S) for kind, text in links)
 
 
-class Rule:
+class Rule(abc.ABC):
     """One idea: a kind of failure and the edits that repair it.
 
     Subclasses set the attributes and override :meth:`candidates`; the class docstring is the rule's explain page,
@@ -56,10 +57,12 @@ class Rule:
     name: str
     jax: str
     signatures: Sequence[Signature] = ()
+    #: False for a rule that only recognises and explains
+    repairs: bool = True
 
+    @abc.abstractmethod
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """Ways to fix ``failure`` in ``source``, best first. Pure. May raise :class:`NoFix` with a reason."""
-        raise NoFix("no fix is known for it yet")
 
     @property
     def page(self) -> str:

@@ -173,7 +173,7 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fa
         return
     width = max(len(r.name) for r in found)
     for rule in found:
-        typer.echo(f"{rule.code}  {rule.name:{width}}  {'fix' if _has_fix(rule) else '   '}  {rule.summary}")
+        typer.echo(f"{rule.code}  {rule.name:{width}}  {'fix' if rule.repairs else '   '}  {rule.summary}")
 
 
 @app.command()
@@ -185,7 +185,7 @@ def doctor() -> None:
             typer.echo(f"JAX       {observer.jax}")
         except ObserverError as e:
             _fail(str(e))
-        typer.echo(f"rules     {len(load().rules)}, of which {sum(map(_has_fix, load().rules))} fix")
+        typer.echo(f"rules     {len(load().rules)}, of which {sum(r.repairs for r in load().rules)} fix")
         typer.echo(f"targets   {', '.join(DEVICES)} (--arch)")
         can = observer.capabilities
         typer.echo("lowered   yes: every kernel is lowered for CUDA; no GPU is needed")
@@ -292,13 +292,9 @@ def _colour(when: Colour, stream: object) -> bool:
 
 def _described(rule: Rule) -> dict[str, object]:
     signatures = to_json(list(rule.signatures))
-    return {"code": rule.code, "name": rule.name, "jax": rule.jax, "fix": _has_fix(rule), "page": rule.page} | {
+    return {"code": rule.code, "name": rule.name, "jax": rule.jax, "fix": rule.repairs, "page": rule.page} | {
         "signatures": signatures
     }
-
-
-def _has_fix(rule: Rule) -> bool:
-    return type(rule).candidates is not Rule.candidates
 
 
 def _fail(message: str) -> NoReturn:

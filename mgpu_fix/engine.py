@@ -346,7 +346,7 @@ class Engine:
         # Undo a chain from its first step: later ones have nothing to stand on.
         for step in steps:
             if step.problem.mark in undone:
-                chain = [s for s in steps if s.kernels & step.kernels]
+                chain = [s for s in steps if s.kernels & step.kernels] or [step]
                 return {chain[0].problem.mark: undone.get(chain[0].problem.mark, undone[step.problem.mark])}
         return {}
 

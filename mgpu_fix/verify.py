@@ -134,18 +134,22 @@ def compare_arrays(expected: "np.ndarray", got: "np.ndarray") -> str | None:
         return f"shape {got.shape}, expected {expected.shape}"
     if expected.tobytes() == got.tobytes():
         return None
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    a, b = expected.astype(wide), got.astype(wide)
-    rtol, atol = TOLERANCE.get(expected.dtype.name, (0.0, 0.0))
-    with np.errstate(invalid="ignore"):
-        same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= atol + rtol * np.abs(a))
+    # Wide enough for every float; integers stay what they are, since a float64 does not hold every int64.
+    exact = expected.dtype.kind in "biu"
+    a, b = (x if exact else x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (expected, got))
+    same = a == b
+    if not exact:
+        rtol, atol = TOLERANCE.get(expected.dtype.name, (0.0, 0.0))
+        with np.errstate(invalid="ignore"):
+            close = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= atol + rtol * np.abs(a))
+        same |= (np.isnan(a) & np.isnan(b)) | close
     if same.all():
         return None
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        error = np.where(same, 0.0, np.abs(a - b))
+        error = np.where(same, 0.0, np.abs(np.subtract(a, b, dtype=np.float64 if exact else None)))
         error = np.where(np.isnan(error), np.inf, error)
-        at = np.unravel_index(int(np.argmax(error)), error.shape)
-        relative = error[at] / abs(a[at]) if a[at] != 0 else np.inf
+        at = np.unravel_index(int(np.argmax(np.where(same, -1.0, error))), error.shape)
+        relative = error[at] / float(np.abs(a[at])) if a[at] != 0 else np.inf
     place = ", ".join(map(str, at))
     ulp = _ulp(expected, got, at)
     return (

@@ -52,6 +52,8 @@ class Observer:
         self._process: subprocess.Popen[bytes] | None = None
         self._hello: dict[str, Any] | None = None
         self._folder: str | None = None
+        # What is learned about the program that is being run, for its next runs.
+        self._program: Program | None = None
         self._preset: dict[str, str] = {}
         self._skip: tuple[str, ...] = ()
         self._slowest = 0.0
@@ -144,6 +146,8 @@ class Observer:
 
         ``draws`` are the kernel-call keys to run on one more draw of inputs (None: those that fail).
         """
+        if program != self._program:
+            self._program, self._preset, self._skip, self._slowest = program, {}, (), 0.0
         for _ in range(PRESETS + 1):
             observation, preset = self._observe(program, texts or {}, draws)
             if not preset:
@@ -198,7 +202,7 @@ class Observer:
     def _run_cold(self, request: Request) -> dict[str, Any]:
         path = Path(request.folder, "request.json")
         path.write_text(json.dumps(to_json(request)), encoding="utf-8")
-        command = [sys.executable, "-m", "mgpu_fix.observe.run", str(path)]
+        command = [sys.executable, "-c", "from mgpu_fix.observe.run import main; main()", str(path)]
         with open(Path(request.folder, "output.txt"), "ab") as out:
             process = subprocess.Popen(
                 command,

@@ -180,6 +180,8 @@ class Probe:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             if self._trace is not None:
                 return original(*args, **kwargs)
+            if not args and "body" not in kwargs:
+                return lambda body: kernel(body, **kwargs)
             args, kwargs = self._accept_old_names("pl.kernel", original, args, kwargs)
             return original(*args, **kwargs)
 
@@ -305,7 +307,7 @@ class Probe:
         try:
             # Nothing is traced by declaring, so declaring once more costs nothing.
             with self._tracing(Trace("real", _NO_KERNEL, 0)):
-                original(*args, **kwargs) if args or "body" in kwargs else original(**kwargs)(lambda *refs: None)
+                original(*args, **kwargs)
             return args, kwargs
         except Exception as e:
             used = [k for k in _RENAMED if k in kwargs] or (["out_shape"] if len(args) > 1 else [])
@@ -316,7 +318,7 @@ class Probe:
             if len(args) > 1:
                 new.setdefault("out_type", args[1])
                 args = args[:1]
-            if not used or len(new) + len(args) == 0:
+            if not used:
                 raise
             return args, new
 

@@ -281,7 +281,3 @@ def main() -> None:
 def span_or_none(data: Any) -> Span | None:
     """A span from its JSON."""
     return from_json(Span, data) if data else None
-
-
-if __name__ == "__main__":
-    main()

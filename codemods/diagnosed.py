@@ -1,0 +1,694 @@
+"""Failures that are recognised and explained, and for which no fix is built yet."""
+
+from collections.abc import Iterable
+
+from mgpu_fix.catalogue import NoFix, Rule, Signature
+from mgpu_fix.model import Candidate, Failure
+from mgpu_fix.source import SourceFile
+
+_ALL = "0.10.2 to 0.12.0"
+
+
+class _Diagnosed(Rule):
+    by_hand: str
+    repairs = False
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """Always raises NoFix, with what to do by hand."""
+        raise NoFix(f"no fix is built yet; by hand: {self.by_hand}")
+
+    @property
+    def page(self) -> str:
+        """The class docstring, and that nothing is changed."""
+        return f"{super().page}\n\n## Fix safety\n\nNo fix is built yet: the failure is named and nothing is changed."
+
+
+class WarpVectorAccess(_Diagnosed):
+    """An array is loaded, computed or stored inside a warp-level region, where only scalars are possible.
+
+    ## What it means
+
+    A body under `plgpu.warp_map`, or under `pl.core_map` with a `plgpu.WarpMesh`, runs once per warp. Mosaic GPU has no
+    layout for an array that one warp holds, so each value in there has to be a scalar. Which message you get depends on
+    where the array comes from: a load, a primitive such as `exp` or `broadcast_in_dim`, a constant, or the kernel
+    around it.
+
+    ## Why it happens
+
+    Warp-level regions are for issuing copies, waiting on barriers and other scalar work. A few scalar operations have
+    no warp-level lowering either, such as `-x` (write `0.0 - x`), `x**2` (write `x * x`) and `jnp.exp`. With Warpgroup
+    semantics (the default from JAX 0.11.0) not even a scalar of a Ref in SMEM can be read there.
+
+    ## Example
+
+    ```python
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[...] = jnp.exp(x_ref[...])
+    ```
+
+    ## Use instead
+
+    Do it outside of the region, with the whole warpgroup:
+
+    ```python
+    o_ref[...] = jnp.exp(x_ref[...])
+    ```
+
+    or, for Refs in GMEM and simple arithmetic, element by element: `@pl.loop(0, n)` with `o_ref[i] = x_ref[i] * 2.0`.
+    """
+
+    code = "MGF101"
+    name = "warp-vector-access"
+    jax = _ALL
+    by_hand = "move the array operation out of the warp-level region, or loop over its elements"
+    signatures = (
+        Signature("ValueError", r"^Can only load scalars in warp-level code"),
+        Signature("NotImplementedError", r"^Can only store scalars in warp-level lowering"),
+        Signature("NotImplementedError", r"^Unimplemented primitive .* user thread semantics PrimitiveSemantics\.Warp"),
+        Signature("NotImplementedError", r"^Op memref\.(load|store) does not support warp semantics"),
+        Signature("LoweringError", r"^Can only close over scalars and Refs when using (core|mpmd)_map with WarpMesh"),
+        Signature("ValueError", r"<lambda> at .*mosaic_gpu.helpers\.py:\d+ captures non-scalar array constants \["),
+        Signature("AttributeError", r"^'TypedNdArray' object has no attribute 'type'"),
+    )
+
+
+class NestedWarpMap(_Diagnosed):
+    """A warp-level region opens another region: a second `warp_map` or `core_map`, or a `run_scoped`.
+
+    ## What it means
+
+    Inside `plgpu.warp_map` (or `pl.core_map` with a `plgpu.WarpMesh`) the kernel is already split into single warps,
+    and there is nothing left to split. Memory can only be allocated by the whole warpgroup.
+
+    ## Why it happens
+
+    Mostly a helper with a warp-level region of its own is called from one.
+
+    ## Example
+
+    ```python
+    @plgpu.warp_map
+    def _(warp_id):
+        @plgpu.warp_map
+        def _(inner_id):
+            o_ref[inner_id] = x_ref[inner_id]
+    ```
+
+    ## Use instead
+
+    One region, and `pl.run_scoped` around it rather than in it:
+
+    ```python
+    @plgpu.warp_map
+    def _(warp_id):
+        o_ref[warp_id] = x_ref[warp_id]
+    ```
+    """
+
+    code = "MGF102"
+    name = "nested-warp-map"
+    jax = _ALL
+    by_hand = "merge the inner region into the outer one, and put run_scoped around it"
+    signatures = (
+        Signature(
+            "NotImplementedError",
+            r"^Unimplemented primitive .*: (core_map|mpmd_map|run_scoped) for .* user thread semantics "
+            r"PrimitiveSemantics\.Warp",
+        ),
+        Signature("LoweringError", r"^Cannot nest (core|mpmd)_map"),
+    )
+
+
+class InlineMgpuArrayReturn(_Diagnosed):
+    """A `plgpu.inline_mgpu` function that takes or returns an array is called inside a warp-level region.
+
+    ## What it means
+
+    Under `plgpu.warp_map` (or `pl.core_map` with a `plgpu.WarpMesh`) only scalars go into and come out of
+    `plgpu.inline_mgpu`. A `return_type` with a shape other than `()` is refused.
+
+    ## Why it happens
+
+    An array is spread over the registers of a whole warpgroup, by its layout. One warp has no such array.
+
+    ## Example
+
+    ```python
+    @plgpu.warp_map
+    def _(warp_id):
+        @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=plgpu.ShapeDtypeStruct((128,), jnp.float32, ...))
+        def add_one(ctx, ref): ...
+
+        o_ref[...] = add_one(smem)
+    ```
+
+    ## Use instead
+
+    Define and call it at warpgroup level; its body and its layouts stay as they are:
+
+    ```python
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=plgpu.ShapeDtypeStruct((128,), jnp.float32, ...))
+    def add_one(ctx, ref): ...
+
+    o_ref[...] = add_one(smem)
+    ```
+
+    or write through an argument of type `plgpu.RefType()`, or reduce inside and return a scalar
+    (`plgpu.ShapeDtypeStruct((), dtype, layout=plgpu.Layout.WG_SPLAT)`).
+    """
+
+    code = "MGF201"
+    name = "inline-mgpu-array-return"
+    jax = _ALL
+    by_hand = "define and call the inline_mgpu function outside of the warp-level region"
+    signatures = (Signature("ValueError", r"^inline_mgpu in a single-warp context only supports scalar "),)
+
+
+class CollectiveAxes(_Diagnosed):
+    """The `collective_axes` of a `pl.run_scoped` are not what its allocations need.
+
+    ## What it means
+
+    `collective_axes` says which threads share one allocation. SMEM, TMEM and barriers can be shared by all threads of a
+    CTA and by nothing else, so the only axis allowed is the kernel's `thread_name`; a kernel with several threads needs
+    it, one without `thread_name` must not give any. WGMMA accumulators are registers and are never shared.
+
+    ## Why it happens
+
+    A grid or cluster axis is named, or two axes, or a list (which is not hashable), or accumulators and SMEM are
+    allocated by the same `run_scoped`.
+
+    ## Example
+
+    ```python
+    @functools.partial(plgpu.kernel, out_type=out, grid=(4,), grid_names=("g",), num_threads=2, thread_name="wg")
+    def kernel(x_ref, o_ref):
+        pl.run_scoped(body, plgpu.SMEM((128,), jnp.float32), collective_axes="g")
+    ```
+
+    ## Use instead
+
+    `collective_axes="wg"`, the `thread_name` of the kernel. Without `thread_name` leave the argument out. Allocate
+    `plgpu.ACC` in an inner `pl.run_scoped` without axes. For a semaphore use `pl.get_global`.
+    """
+
+    code = "MGF301"
+    name = "collective-axes"
+    jax = _ALL
+    by_hand = "give the kernel's thread_name as collective_axes, or nothing if it has none or for plgpu.ACC"
+    signatures = (
+        Signature("ValueError", r"^Only thread-collective allocations are supported in run_scoped"),
+        Signature("NotImplementedError", r"^Only thread-collective allocations are supported in multithreaded kernels"),
+        Signature("ValueError", r"^WGMMA accumulators can only be allocated non-collectively"),
+        Signature("TypeError", r"primitive run_scoped, the value of parameter collective_axes was not hashable"),
+    )
+
+
+class CapturedArray(_Diagnosed):
+    """A kernel body uses an array from outside that is not one of its arguments.
+
+    ## What it means
+
+    A body may close over Python numbers, scalars and Refs. Arrays have to be operands: only those get a place in the
+    GPU's memory and a Ref.
+
+    ## Why it happens
+
+    A table, a mask or a weight is defined at module level or in the function around the kernel, and used by its name.
+    If the body is that of a warp-level region, the array may also be one that the kernel computed; see MGF101.
+
+    ## Example
+
+    ```python
+    WEIGHTS = jnp.arange(128, dtype=jnp.float32)
+
+    @plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * WEIGHTS
+    ```
+
+    ## Use instead
+
+    ```python
+    @plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+    def scaled(x_ref, w_ref, o_ref):
+        o_ref[...] = x_ref[...] * w_ref[...]
+
+    scaled(x, WEIGHTS)
+    ```
+    """
+
+    code = "MGF402"
+    name = "captured-array"
+    jax = _ALL
+    by_hand = "pass the array to the kernel and give the body a parameter for it, before its outputs"
+    signatures = (Signature("ValueError", r"captures (non-scalar array |non-Ref )?constants \["),)
+
+
+class StoreShapeOrDtype(_Diagnosed):
+    """What is stored into a Ref does not have the shape or dtype of what it replaces.
+
+    ## What it means
+
+    `ref[...] = value` neither broadcasts nor converts. JAX calls the operation `swap`.
+
+    ## Why it happens
+
+    A scalar is stored into a whole Ref, or arithmetic in `float32` ends in a Ref of a narrower type.
+
+    ## Example
+
+    ```python
+    o_ref[...] = 2.0
+    half_ref[...] = x_ref[...] * 2  # x_ref is float32, half_ref float16
+    ```
+
+    ## Use instead
+
+    ```python
+    o_ref[...] = jnp.full(o_ref.shape, 2.0, o_ref.dtype)
+    half_ref[...] = (x_ref[...] * 2).astype(half_ref.dtype)
+    ```
+
+    A conversion to a narrower type loses precision: check that this is what the output is meant to hold.
+    """
+
+    code = "MGF403"
+    name = "store-shape-or-dtype"
+    jax = _ALL
+    by_hand = "store an array of the Ref's shape (jnp.full) and dtype (.astype)"
+    signatures = (Signature("ValueError", r"^Invalid (shape|dtype) for `swap`"),)
+
+
+class ThreadsAndGridNames(_Diagnosed):
+    """A mesh has sizes without names, or names without sizes.
+
+    ## What it means
+
+    `grid` and `grid_names`, `cluster` and `cluster_names` must be equally long, and `num_threads` and `thread_name`
+    are given both or not at all: the kernel finds out where it runs by name (`lax.axis_index("x")`).
+
+    ## Why it happens
+
+    The names were optional in older versions, and `pl.pallas_call` has none.
+
+    ## Example
+
+    ```python
+    plgpu.kernel(body, out_type=out, grid=(4, 2), grid_names=("row",), num_threads=2)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(
+        body, out_type=out, grid=(4, 2), grid_names=("row", "column"), num_threads=2, thread_name="wg"
+    )
+    ```
+    """
+
+    code = "MGF501"
+    name = "threads-and-grid-names"
+    jax = _ALL
+    by_hand = "give one name for each grid and cluster axis, and thread_name with num_threads"
+    signatures = (
+        Signature("ValueError", r"^num_threads and thread_name must be either both set or both None"),
+        Signature("ValueError", r"^(grid|cluster)_names must have the same length as"),
+    )
+
+
+class BarrierOrdersTensorCore(_Diagnosed):
+    """A barrier that tensor core operations arrive at is not declared for them.
+
+    ## What it means
+
+    `plgpu.tcgen05_mma` and `plgpu.tcgen05_commit_arrive` need a barrier with `orders_tensor_core=True`: waiting on it
+    then also orders the tensor core's accesses to TMEM.
+
+    ## Why it happens
+
+    The default is `False`, which is cheaper and enough for copies.
+
+    ## Example
+
+    ```python
+    scratch_types=[plgpu.Barrier()]
+    ```
+
+    ## Use instead
+
+    ```python
+    scratch_types=[plgpu.Barrier(orders_tensor_core=True)]
+    ```
+    """
+
+    code = "MGF502"
+    name = "barrier-orders-tensor-core"
+    jax = _ALL
+    by_hand = "declare the barrier with orders_tensor_core=True"
+    signatures = (Signature("ValueError", r"^MMA barrier must have orders_tensor_core set to True"),)
+
+
+class TmemAccess(_Diagnosed):
+    """Tensor memory (TMEM) is read or written with `ref[...]`, which only works for GMEM and SMEM.
+
+    ## What it means
+
+    Loads and stores of TMEM are asynchronous and have functions of their own.
+
+    ## Why it happens
+
+    Lane semantics say so; with Warpgroup semantics (the default from JAX 0.11.0) a store ends in "Expected the same
+    number of in_tmem_layouts", and a load in a failed search for layouts.
+
+    ## Example
+
+    ```python
+    tmem_ref[...] = value
+    result = tmem_ref[...]
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.async_store_tmem(tmem_ref, value)
+    plgpu.commit_tmem()
+    result = plgpu.async_load_tmem(tmem_ref)
+    plgpu.wait_load_tmem()  # before the memory is used again
+    ```
+
+    The value needs a layout that fits TMEM, e.g. `plgpu.load(x_ref, layout=plgpu.Layout.TCGEN05, optimized=False)`.
+    """
+
+    code = "MGF503"
+    name = "tmem-access"
+    jax = _ALL
+    by_hand = "use plgpu.async_store_tmem with plgpu.commit_tmem, and plgpu.async_load_tmem"
+    signatures = (
+        Signature("RuntimeError", r"^(Stores to|Loads from) TMEM are asynchronous operations"),
+        Signature("ValueError", r"^Expected the same number of in_tmem_layouts"),
+    )
+
+
+class ScratchArguments(_Diagnosed):
+    """`plgpu.SMEM`, `plgpu.GMEM` or `plgpu.TMEM` is given arguments that do not go with that memory.
+
+    ## What it means
+
+    `packed`, `collective` and `layout` describe TMEM only; `transforms` describe SMEM, never TMEM. A TMEM type narrower
+    than 32 bits needs `packed` or `layout`, and the two exclude each other.
+
+    ## Why it happens
+
+    The three have one signature, and a declaration is easily copied from one to the other.
+
+    ## Example
+
+    ```python
+    scratch_types=[plgpu.SMEM((128, 128), jnp.float32, packed=True), plgpu.TMEM((128, 128), jnp.bfloat16)]
+    ```
+
+    ## Use instead
+
+    ```python
+    scratch_types=[plgpu.SMEM((128, 128), jnp.float32), plgpu.TMEM((128, 128), jnp.bfloat16, packed=True)]
+    ```
+    """
+
+    code = "MGF504"
+    name = "scratch-arguments"
+    jax = _ALL
+    by_hand = "drop the arguments that the memory does not take; narrow types in TMEM need packed=True"
+    signatures = (
+        Signature("ValueError", r"^packed cannot be specified if layout is specified"),
+        Signature("ValueError", r"^packed, collective and layout arguments are only supported for TMEM"),
+        Signature("ValueError", r"^dtypes narrower than 32-bit require either the packed argument"),
+        Signature("ValueError", r"^transforms are not supported for TMEM"),
+    )
+
+
+class PipelineBodyIndices(_Diagnosed):
+    """The body of a `plgpu.emit_pipeline` has no parameter for the indices.
+
+    ## What it means
+
+    The pipeline calls its body with the tuple of loop indices first, and then the SMEM Refs of inputs and outputs.
+
+    ## Why it happens
+
+    In `pl.pallas_call` a body gets only Refs. Where the count is short because the body returns its result instead of
+    storing it, see MGF401.
+
+    ## Example
+
+    ```python
+    def body(x_smem, o_smem):
+        o_smem[...] = x_smem[...] * 2
+
+    plgpu.emit_pipeline(body, grid=(4,), in_specs=[spec], out_specs=[spec])(x_gmem, o_gmem)
+    ```
+
+    ## Use instead
+
+    ```python
+    def body(_, x_smem, o_smem):
+        o_smem[...] = x_smem[...] * 2
+    ```
+    """
+
+    code = "MGF505"
+    name = "pipeline-body-indices"
+    jax = _ALL
+    by_hand = "give the pipeline's body a first parameter for the indices"
+    signatures = (
+        Signature(
+            "TypeError",
+            rf"takes ({'|'.join(f'{n} positional arguments? but {n + 1}' for n in range(10))}) were given$",
+            callee="plgpu.emit_pipeline",
+        ),
+    )
+
+
+class WgmmaOperandTransforms(_Diagnosed):
+    """An operand of `plgpu.wgmma` lies in SMEM without the tiling and swizzling that the tensor core reads.
+
+    ## What it means
+
+    WGMMA reads SMEM in tiles whose rows are permuted (swizzled). The Ref has to be declared so.
+
+    ## Why it happens
+
+    Lane semantics (the default before JAX 0.11.0) take the layout from the declaration. Warpgroup semantics find it by
+    themselves.
+
+    ## Example
+
+    ```python
+    scratch_types=[plgpu.SMEM((64, 64), jnp.float16)]
+    ```
+
+    ## Use instead
+
+    ```python
+    transforms = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))  # 64 = 128 bytes / 2 bytes
+    scratch_types=[plgpu.SMEM((64, 64), jnp.float16, transforms=transforms)]
+    ```
+    """
+
+    code = "MGF506"
+    name = "wgmma-operand-transforms"
+    jax = "0.10.2, and newer with Lane semantics"
+    by_hand = "declare the operand with transforms=(TilingTransform((8, 128 // itemsize)), SwizzleTransform(128))"
+    signatures = (Signature("ValueError", r"^When WGMMA \w+ is passed in as a ref, it must be transformed by"),)
+
+
+class RenamedName(_Diagnosed):
+    """A name of `pl` or `plgpu` that this version of JAX does not have.
+
+    ## What it means
+
+    Pallas is experimental: names come and go with every release. The code was written for an older version of JAX, or
+    for a newer one.
+
+    ## Why it happens
+
+    | old | new | gone in |
+    |---|---|---|
+    | `plgpu.GPUCompilerParams`, `plgpu.GPUMesh`, … | without `GPU` | 0.7.0 |
+    | `pl.load`, `pl.store` | `ref[idx]`, `ref[idx] = value` | 0.9.0 |
+    | `plgpu.TransposeTransform` | `ref.transpose(...)` | 0.10.1 |
+    | `pl.dot` | `jnp.dot` | 0.11.2 |
+
+    ## Example
+
+    ```python
+    compiler_params=plgpu.GPUCompilerParams()
+    ```
+
+    ## Use instead
+
+    ```python
+    compiler_params=plgpu.CompilerParams()
+    ```
+    """
+
+    code = "MGF902"
+    name = "renamed-name"
+    jax = "any"
+    by_hand = "look the name up in JAX's Pallas changelog"
+    signatures = (
+        Signature("AttributeError", r"^module 'jax\.experimental\.pallas(\.mosaic_gpu)?' has no attribute '"),
+        Signature("AttributeError", r"^(pl|plgpu)\.\w+ was deprecated in JAX .* removed in JAX"),
+        Signature("ImportError", r"^cannot import name '\w+' from 'jax\.experimental\.pallas(\.mosaic_gpu)?'"),
+    )
+
+
+class PallasCallRemoved(_Diagnosed):
+    """`pl.pallas_call` no longer compiles for Mosaic GPU.
+
+    ## What it means
+
+    From JAX 0.11.2 on `pl.pallas_call` with `plgpu.CompilerParams` fails while lowering, with an `AssertionError` that
+    has no text. `backend=` was removed before that, in 0.9.1.
+
+    ## Why it happens
+
+    Mosaic GPU kernels are declared with `plgpu.kernel` now. Without `compiler_params` `pl.pallas_call` uses Triton.
+
+    ## Example
+
+    ```python
+    pl.pallas_call(body, out_shape=out, compiler_params=plgpu.CompilerParams())(x)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(body, out_type=out)(x)
+    ```
+
+    With a `grid` and `BlockSpec`s put `plgpu.emit_pipeline` into the body.
+    """
+
+    code = "MGF903"
+    name = "pallas-call-removed"
+    jax = "0.11.2 and newer; backend=: 0.9.1 and newer"
+    by_hand = "declare the kernel with plgpu.kernel, and plgpu.emit_pipeline for its grid and specs"
+    signatures = (
+        Signature("AssertionError", r"^$", callee="pl.pallas_call"),
+        Signature("TypeError", r"^pallas_call\(\) got an unexpected keyword argument 'backend'"),
+    )
+
+
+class RemovedArgument(_Diagnosed):
+    """An argument that this version of JAX's Pallas does not take, or no longer takes.
+
+    ## What it means
+
+    Arguments of Pallas' functions come and go with every release. Keywords that `plgpu.kernel` does not know are passed
+    on to `plgpu.Mesh`, which then complains. For `out_shape` and `scratch_shapes` of kernels see MGF901.
+
+    ## Why it happens
+
+    | old | new | gone in |
+    |---|---|---|
+    | `emit_pipeline(delay_release=)`, `CompilerParams(delay_release=)` | `plgpu.BlockSpec(delay_release=)` | 0.7.2 |
+    | `nd_loop(include_wave_step=)` | the loop body's `NDLoopInfo` | 0.8.0 |
+    | `copy_gmem_to_smem(partitioned_axis=)` | `leader_tracked=` | 0.10.0 |
+    | `emit_pipeline_warp_specialized(manual_ready_barriers=)` | `manual_produced_barriers=` | 0.11.2 |
+    | `plgpu.load(ref, idx)` | `plgpu.load(ref.at[idx])` (`idx` is required until 0.10.2) | 0.12.0 |
+
+    ## Example
+
+    ```python
+    plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,))], delay_release=1)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,), delay_release=1)])
+    ```
+    """
+
+    code = "MGF904"
+    name = "removed-argument"
+    jax = "any"
+    by_hand = "look the argument up in JAX's Pallas changelog"
+    signatures = (
+        *(
+            Signature("TypeError", rf"^{callee}\(\) got an unexpected keyword argument '")
+            for callee in (
+                *("kernel", r"Mesh\.__init__", "pallas_call", r"BlockSpec\.__init__", r"CompilerParams\.__init__"),
+                *(r"emit_pipeline\w*", "nd_loop", r"Barrier\.__init__", r"MemorySpace\.__call__"),
+                *("load", "async_load_tmem", r"copy_\w+_to_\w+"),
+            )
+        ),
+        Signature(
+            "TypeError",
+            r"^(load|async_load_tmem)\(\) takes 1 positional argument but \d+ "
+            r"(were|positional arguments \(and \d+ keyword-only arguments?\) were) given$",
+        ),
+        Signature("TypeError", r"^load\(\) missing 1 required positional argument: 'idx'"),
+    )
+
+
+class ProgramIdOverMesh(_Diagnosed):
+    """A kernel over a mesh asks for its place with `pl.program_id` or `pl.num_programs`.
+
+    ## What it means
+
+    JAX lowers it for the GPU, and nothing fails there. Its GPU interpreter gives it a wrong value, though, so that the
+    numbers of such a kernel prove nothing: neither that it is right, nor that a fix keeps it right.
+
+    ## Why it happens
+
+    `pl.program_id` belongs to the grid of `pl.pallas_call`. The grid of `plgpu.kernel` and `pl.kernel` is a mesh, whose
+    axes have names.
+
+    ## Example
+
+    ```python
+    @plgpu.kernel(out_type=out, grid=(2,), grid_names=("g",))
+    def kernel(x_ref, o_ref):
+        i = pl.program_id(0)
+        o_ref[i] = x_ref[i] * 2
+    ```
+
+    ## Use instead
+
+    ```python
+        i = lax.axis_index("g")
+    ```
+
+    and `lax.axis_size("g")` for `pl.num_programs(0)`.
+    """
+
+    code = "MGF905"
+    name = "program-id-over-mesh"
+    jax = _ALL
+    by_hand = "use lax.axis_index or lax.axis_size with the grid axis' name"
+    signatures = (Signature("UnreliableGridPosition", r"in a kernel over a mesh: JAX lowers it"),)
+
+
+RULES = (
+    WarpVectorAccess(),
+    NestedWarpMap(),
+    InlineMgpuArrayReturn(),
+    CollectiveAxes(),
+    CapturedArray(),
+    StoreShapeOrDtype(),
+    ThreadsAndGridNames(),
+    BarrierOrdersTensorCore(),
+    TmemAccess(),
+    ScratchArguments(),
+    PipelineBodyIndices(),
+    WgmmaOperandTransforms(),
+    RenamedName(),
+    PallasCallRemoved(),
+    RemovedArgument(),
+    ProgramIdOverMesh(),
+)

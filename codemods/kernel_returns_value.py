@@ -1,0 +1,332 @@
+"""MGF401: a body returns a value where Pallas wants it stored through a Ref."""
+
+import ast
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import libcst as cst
+
+from mgpu_fix.catalogue import NoFix, Rule, Signature
+from mgpu_fix.model import Applicability, Candidate, Edit, Failure, Returned, Tree
+from mgpu_fix.source import Names, SourceError, SourceFile, Splice
+from mgpu_fix.source.flow import block, ends_function, is_pure, own_nodes
+from mgpu_fix.source.names import FunctionNode, find_function
+
+from .bodies import Parameters, check_callers, lambda_name
+from .stores import Output, Store, Stores, grouped
+
+#: Too many arguments for a pipeline's body are more often its indices, see MGF505.
+_CALLEES = ("plgpu.kernel", "pl.kernel", "pl.core_map", "plgpu.warp_map", "pl.pallas_call")
+_TOO_MANY = r"takes (from \d+ to )?\d+ positional arguments? but \d+ .*(was|were) given"
+
+
+class KernelReturnsValue(Rule):
+    """A kernel body returns a value, but Pallas bodies must store their results through output Refs and return None.
+
+    ## What it means
+
+    The function given to `pl.kernel`, `plgpu.kernel`, `pl.pallas_call`, `pl.core_map`, `plgpu.warp_map` or
+    `plgpu.emit_pipeline` ended with `return value`. A body has no return value: it gets a Ref for every input and one
+    for every output, and what it does not store into an output is lost.
+
+    ## Why it happens
+
+    The body was written like an ordinary JAX function. Most entry points then raise `The kernel function in mpmd_map
+    … should return None`, or, for `return o_ref`, `returned a mutable array reference`. **`plgpu.kernel` and
+    `emit_pipeline` say nothing**: they drop the value, and the output keeps whatever was in memory. A Python number
+    returned to `plgpu.kernel` can surface as `Shaped arrays must be represented by ir.Values`, and a body without a
+    parameter for its output as `takes 1 positional argument but 2 were given`.
+
+    ## Example
+
+    ```python
+    @pl.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32), mesh=plgpu.Mesh())
+    def double(x_ref, o_ref):
+        return x_ref[...] * 2
+    ```
+
+    ## Use instead
+
+    ```python
+    @pl.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32), mesh=plgpu.Mesh())
+    def double(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+    ```
+
+    Several outputs are stored one by one, in the order of `out_type`. Bodies at warp level have no outputs: there the
+    `return` is deleted. A lambda becomes a function, a missing output parameter is added.
+
+    ## Fix safety
+
+    Storing the value into the only output is safe. With several outputs, or where a scalar is spread over an array, the
+    pairing follows the structure of what was returned, and the numbers are compared where that is possible. Deleting a
+    value that is stored already, or that Pallas drops while every output is written, changes nothing. Where a body both
+    writes its output and returns something else, storing and deleting are both offered, as unsafe fixes.
+
+    A body that is also called for its value elsewhere in the file is left alone, and so is one whose value does not
+    have the shape of the output.
+    """
+
+    code = "MGF401"
+    name = "kernel-returns-value"
+    jax = "0.10.2 to 0.12.0"
+    signatures = (
+        Signature(
+            "ValueError",
+            r"The kernel function in (the )?(mpmd_map|core_map|pallas_call) .* should return None\. It returns",
+        ),
+        Signature(
+            "ValueError",
+            r"traced for (mpmd_map|core_map|pallas_call) returned a mutable array reference of type Ref<",
+        ),
+        Signature("ReturnedValueDropped", r"The kernel function in .* should return None"),
+        Signature("AssertionError", r"Shaped arrays must be represented by ir\.Values", callee="plgpu.kernel"),
+        *(Signature("TypeError", _TOO_MANY, callee=callee) for callee in _CALLEES),
+    )
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """Store what was returned, or delete it where that loses nothing."""
+        facts = {returned.body: returned for returned in failure.facts.returned}
+        if not facts:
+            raise NoFix("it is not known what the body returned")
+        try:
+            names = Names(source)
+            taken: set[str] = set()
+            bodies = [_Body(source, names, returned, taken) for returned in facts.values()]
+            plans = itertools.product(*(body.ways() for body in bodies))
+            return [_candidate(source, names, list(zip(bodies, ways, strict=True))) for ways in plans]
+        except SourceError as e:
+            raise NoFix(str(e)) from e
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to mend a body: the stores in place of each ``return``; one without any is deleted."""
+
+    name: str
+    title: str
+    stores: Mapping[ast.AST, Sequence[Store]] = field(default_factory=dict)
+    safe: bool = True
+    needs_oracle: bool = False
+
+
+class _Body:
+    """A function that returned something, and how it could do without. Raises NoFix where it cannot.
+
+    Names that it needs in the file, beside those that are ``taken``, are added to these.
+    """
+
+    def __init__(self, source: SourceFile, names: Names, facts: Returned, taken: set[str]) -> None:
+        self.names, self.facts = names, facts
+        self.function = _find(source, facts)
+        self.statement = names.statement(self.function)
+        while source.segment(self.statement).startswith("elif"):
+            self.statement = names.statement(names.parents[self.statement])
+        self.exits = list(_exits(self.function))
+        if not self.exits:
+            raise NoFix(f"`{facts.body.name}` has no `return` with a value of its own")
+        check_callers(names, self.function)
+        if isinstance(self.function, ast.Lambda):
+            self.name, self.alone = lambda_name(names, self.function, self.statement, taken)
+            taken.add(self.name)
+        self.signature = Parameters.of(names, self.function, facts)
+        self.outputs = [
+            Output.of(p.name, p.tree or Tree("leaf", shape=p.shape, dtype=p.dtype))
+            for p in self.signature.refs
+            if p.role == "output" and p.name
+        ]
+        self.written = {*facts.written} & {o.text for o in self.outputs}
+        self.stores = Stores(names, self.function, self.signature.refs, self.written, sole=len(self.exits) == 1)
+
+    def ways(self) -> list[_Way]:
+        """Best first. Raises NoFix."""
+        value, all_written = self.facts.value, len(self.written) == len(self.outputs)
+        if not self.outputs or not value.leaves() or (all_written and self.facts.silent):
+            return [_Way("delete", "Delete the returned value, which Pallas drops")]
+        held = _Way("delete", "Delete the returned value, which is stored already")
+        overwritten = replace(held, title="Delete the returned value, and keep what the body stores", safe=False)
+        try:
+            target = self._target()
+            stores: dict[ast.AST, list[Store]] = {n: self.stores.plan(n, e, value, target) for n, e in self.exits}
+        except NoFix:
+            if not all_written:
+                raise
+            return [held if self._holds_all() else overwritten]
+        stored = {name for stores_ in stores.values() for s in stores_ for name in s.parameters}
+        into = [o.text for o in self.outputs if o.text in stored]
+        if not into:
+            return [held]
+        several = sum(len(o.leaves()) for o in self.outputs) > 1
+        spread = value.leaves()[0].shape != target.leaves()[0].tree.shape
+        # What a body writes through ``*refs`` is not known by name.
+        uncertain = several or spread or bool(self.written or self.function.args.vararg)
+        store = _Way("store", self._title(into), stores, not self.written & stored, uncertain)
+        return [store, overwritten] if all_written else [store]
+
+    def _target(self) -> Output:
+        """The outputs that the returned value is for: all, or else those that the body does not write by itself."""
+        value = self.facts.value
+        unwritten = [o for o in self.outputs if o.text not in self.written]
+        for outputs in (self.outputs, unwritten):
+            for target in (*outputs[: len(outputs) == 1], Output.group(outputs), *_by_key(value, outputs)):
+                if target.takes(value):
+                    return target
+        if value.kind == "dict":
+            raise NoFix(f"the keys {_and(value.keys)} that it returns do not match its outputs")
+        returned, outputs_ = len(value.leaves()), sum(len(o.leaves()) for o in self.outputs)
+        raise NoFix(f"it returns {_count(returned, 'value')} for {_count(outputs_, 'output')}")
+
+    def _holds_all(self) -> bool:
+        leaves = [leaf for output in self.outputs for leaf in output.leaves()]
+        return all(any(self.stores.holds(node, e, leaf) for leaf in leaves) for node, e in self.exits)
+
+    def _title(self, into: Sequence[str]) -> str:
+        added = self.signature.added
+        store = f"tore the returned {_plural(into, 'value')} into {_and(into)}"
+        return f"Add the output {_plural(added, 'parameter')} {_and(added)} and s{store}" if added else f"S{store}"
+
+    def change(self, splice: Splice, way: _Way) -> None:
+        """Make the edits of ``way``, which are in the statements of ``splice``."""
+        if isinstance(self.function, ast.Lambda):
+            self._name_lambda(splice, way)
+            return
+        if self.signature.added:
+            extended = self.signature.extended
+            splice.on(self.function, lambda f: f.with_changes(params=extended(f.params)), cst.FunctionDef)
+        for node, expression in self.exits:
+            assert isinstance(node, ast.Return)
+            last = ends_function(self.names, node)
+            bare = not last or (not self._does(way, node, expression) and not _can_go(block(self.names, node), node))
+            splice.replace(node, functools.partial(self._replacement, way, node, expression, bare))
+
+    def _does(self, way: _Way, node: ast.AST, expression: ast.expr) -> bool:
+        """Whether anything is left to do where ``node`` stands."""
+        return bool(way.stores.get(node)) or not is_pure(self.names, expression)
+
+    def _replacement(
+        self, way: _Way, node: ast.AST, expression: ast.expr, bare: bool, old: Any
+    ) -> list[cst.BaseSmallStatement]:
+        value = old.body if isinstance(old, cst.Lambda) else old.value
+        made = [store.build(value) for store in way.stores.get(node, ())]
+        if not made and not is_pure(self.names, expression):
+            made = [cst.Expr(grouped(value))]
+        return [*made, cst.Return()] if bare else made
+
+    def _name_lambda(self, splice: Splice, way: _Way) -> None:
+        """Turn the lambda into a function, defined before the statement that holds it or, where that only names the
+        lambda, in its place."""
+        [(node, expression)] = self.exits
+        bare = not self._does(way, node, expression)
+        made: list[cst.FunctionDef] = []
+
+        def take(old: cst.Lambda) -> cst.Name:
+            lines = [cst.SimpleStatementLine([s]) for s in self._replacement(way, node, expression, bare, old)]
+            params = self.signature.extended(old.params)
+            made.append(cst.FunctionDef(cst.Name(self.name), params, cst.IndentedBlock(lines)))
+            return cst.Name(self.name, lpar=old.lpar, rpar=old.rpar)
+
+        splice.on(self.function, take, cst.Lambda)
+        if self.alone:
+            splice.on_line_of(self.statement, lambda line: _instead_of(line, made[0]))
+        else:
+            splice.insert_before(self.statement, lambda: made[0])
+
+
+def _candidate(source: SourceFile, names: Names, chosen: Sequence[tuple[_Body, _Way]]) -> Candidate:
+    ways = [way for _, way in chosen]
+    return Candidate(
+        title="; ".join(dict.fromkeys(way.title for way in ways)),
+        edits=tuple(_edits(source, names, chosen)),
+        applicability=Applicability.SAFE if all(way.safe for way in ways) else Applicability.UNSAFE,
+        name=ways[0].name,
+        needs_oracle=any(way.needs_oracle for way in ways),
+    )
+
+
+def _edits(source: SourceFile, names: Names, chosen: Sequence[tuple[_Body, _Way]]) -> Iterator[Edit]:
+    """One edit for each body that lies in no other one."""
+    statements = {body.statement: None for body, _ in chosen}
+    last_first = chosen[::-1]
+    for outer in statements:
+        if any(parent in statements for parent in names.ancestors(outer)):
+            continue
+        splice = Splice(source, outer)
+        # A line is replaced before a lambda that it holds goes ahead of it, and the last lambda before the first.
+        for body, way in sorted(last_first, key=lambda c: isinstance(c[0].function, ast.Lambda)):
+            if body.statement is outer or outer in names.ancestors(body.statement):
+                body.change(splice, way)
+        yield splice.edit()
+
+
+def _find(source: SourceFile, facts: Returned) -> FunctionNode:
+    name = facts.body.name
+    if facts.body.path != source.path:
+        raise NoFix(f"`{name}` stands in {facts.body.path}")
+    function = find_function(source, facts.body)
+    if function is None:
+        raise NoFix(f"`{name}` is not found at line {facts.body.line}")
+    suspends = any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in own_nodes(function))
+    if suspends or isinstance(function, ast.AsyncFunctionDef):
+        raise NoFix(f"`{name}` is a generator or a coroutine")
+    return function
+
+
+def _exits(function: FunctionNode) -> Iterator[tuple[ast.Return | ast.Lambda, ast.expr]]:
+    """Where a function's own value comes from: the node that gives it, and the expression."""
+    if isinstance(function, ast.Lambda):
+        yield function, function.body
+        return
+    for node in own_nodes(function):
+        if isinstance(node, ast.Return) and node.value and not _is_none(node.value):
+            yield node, node.value
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _can_go(around: Sequence[ast.stmt], node: ast.stmt) -> bool:
+    """Whether ``node`` can be taken out of its block: the block has others, on other lines."""
+    return len(around) > 1 and all(s is node or (s.end_lineno or 0) < node.lineno for s in around)
+
+
+def _by_key(value: Tree, outputs: Sequence[Output]) -> list[Output]:
+    """The outputs as the dict that ``value`` is, where its keys name them."""
+    if value.kind != "dict" or len(value.keys) != len(outputs):
+        return []
+    named = [[o for o in outputs if key in (o.text, _bare(o.text))] for key in value.keys]
+    if any(len(found) != 1 for found in named):
+        return []
+    return [Output.group([found[0] for found in named], value.keys)]
+
+
+def _bare(name: str) -> str:
+    """What a parameter's name says, without the habits of kernels."""
+    return re.sub(r"^out_|(_ref|_gmem|_smem|_out)+$", "", name)
+
+
+def _instead_of(line: cst.SimpleStatementLine, function: cst.FunctionDef) -> cst.FunctionDef:
+    comment = line.trailing_whitespace.comment
+    above = [*line.leading_lines, *([cst.EmptyLine(comment=comment)] if comment else [])]
+    return function.with_changes(leading_lines=above)
+
+
+def _and(names: Iterable[str]) -> str:
+    """``a``, ``b`` and ``c``."""
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _plural(things: Sequence[str], noun: str) -> str:
+    return noun if len(things) == 1 else f"{noun}s"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+RULES = (KernelReturnsValue(),)
