@@ -116,12 +116,17 @@ def compare_files(mine: Sequence[Path], theirs: Sequence[Path]) -> str | None:
 
 def load(path: Path) -> "np.ndarray":
     """An array as the run stored it."""
-    import ml_dtypes  # noqa: F401 (registers bfloat16 and the float8s with NumPy)
     import numpy as np
 
-    array: np.ndarray = np.load(path, allow_pickle=False)
-    dtype = np.dtype(path.name.split(".")[1])
-    return array if array.dtype == dtype else array.view(dtype)
+    return restored(np.load(path, allow_pickle=False), path.name.split(".")[1])
+
+
+def restored(array: "np.ndarray", dtype: str) -> "np.ndarray":
+    """An array with its own dtype again: bfloat16 and the float8s are stored as unsigned integers."""
+    import ml_dtypes  # noqa: F401 (registers them with NumPy)
+    import numpy as np
+
+    return array if array.dtype.name == dtype else array.view(np.dtype(dtype))
 
 
 def compare_arrays(expected: "np.ndarray", got: "np.ndarray") -> str | None:

@@ -33,7 +33,7 @@ def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, re
 
         case.record(outcome.first, jax.__file__.removesuffix("__init__.py"))
         if found := arrays(outcome.last):
-            np.savez(case.folder / "outputs.npz", **{f"out{i}": a for i, a in enumerate(found)})
+            case.record_outputs(found)
     recorded = case.recorded()
     if outcome.first.jax not in recorded:
         pytest.skip(f"not recorded on JAX {outcome.first.jax}; pytest --update-cases does")
