@@ -11,7 +11,8 @@ from typing import Any
 import libcst as cst
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
-from mgpu_fix.model import Applicability, Candidate, Edit, Failure, Returned, Tree
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Edit, Failure, Returned, Tree
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 from mgpu_fix.source.flow import block, ends_function, is_pure, own_nodes
 from mgpu_fix.source.names import FunctionNode, find_function

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from mgpu_fix import verify
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule
+from mgpu_fix.levels import Applicability, VerifiedBy
 from mgpu_fix.model import (
-    Applicability,
     Candidate,
     Edit,
     Failure,
@@ -23,7 +23,6 @@ from mgpu_fix.model import (
     ProvenKernel,
     Remaining,
     Tried,
-    VerifiedBy,
     digest,
 )
 from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits, unified_diff
@@ -377,7 +376,7 @@ class Engine:
             if verdict.agrees is None and step.option.candidate.needs_oracle and not self.options.unsafe:
                 return f"no numbers prove it: {verdict.why}"
             level = VerifiedBy.INTERPRETER if verdict.agrees else VerifiedBy.LOWERED
-            if list(VerifiedBy).index(level) > list(VerifiedBy).index(self.options.require):
+            if not level.satisfies(self.options.require):
                 return f"{kernel} is only {level.value}, {self.options.require.value} is required"
         return ""
 

@@ -12,33 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from mgpu_fix.levels import Applicability, VerifiedBy
+
 T = TypeVar("T")
 
 #: How far a program, or a kernel in it, came. Later is better.
 STAGES = ("parse", "import", "trace", "lower", "compile", "run", "compare")
-
-
-class Applicability(enum.StrEnum):
-    """How sure a fix is to keep what the program means; see :meth:`allows`."""
-
-    DISPLAY = "display"
-    UNSAFE = "unsafe"
-    SAFE = "safe"
-
-    def allows(self, other: "Applicability") -> bool:
-        """Whether a run that asks for at least ``self`` may write a fix marked ``other``."""
-        order = list(Applicability)
-        return order.index(other) >= order.index(self)
-
-
-class VerifiedBy(enum.StrEnum):
-    """What proved a kernel, strongest first."""
-
-    GOLDEN = "golden"
-    GPU = "gpu"
-    INTERPRETER = "interpreter"
-    COMPILED = "compiled"
-    LOWERED = "lowered"
 
 
 @dataclass(frozen=True, order=True)

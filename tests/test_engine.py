@@ -9,7 +9,8 @@ import pytest
 
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule, Signature
 from mgpu_fix.engine import Engine, Options
-from mgpu_fix.model import Applicability, Candidate, Edit, Failure, KernelCall, Numbers, Observation, Span
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Edit, Failure, KernelCall, Numbers, Observation, Span
 from mgpu_fix.source import SourceFile
 
 PATH = "/program.py"

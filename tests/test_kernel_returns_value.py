@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mgpu_fix import catalogue
-from mgpu_fix.model import Applicability, Candidate, Facts, Failure, Function, Param, Returned, Tree
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Facts, Failure, Function, Param, Returned, Tree
 from mgpu_fix.source import SourceFile
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "MGF401-kernel-returns-value"

@@ -9,7 +9,8 @@ import pytest
 
 from mgpu_fix import catalogue
 from mgpu_fix.catalogue import NoFix
-from mgpu_fix.model import Applicability, Candidate, Failure
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import SourceFile
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "MGF901-renamed-argument").glob("*/before.py"))

@@ -188,7 +188,7 @@ class Observer:
             answer = self._run_cold(request)
         seconds = time.monotonic() - started
         self._slowest = self._slowest or seconds
-        return self._gather(folder, answer, version, program, seconds)
+        return self._gather(folder, answer, version, program, seconds, request.timeout)
 
     def _ask(self, request: Request) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
@@ -215,13 +215,13 @@ class Observer:
         try:
             code = process.wait(request.timeout)
         except subprocess.TimeoutExpired:
-            return {"timeout": request.timeout}
+            return {"timeout": True}
         finally:
             _kill_group(process)
         return {"signal": -code} if code < 0 else {"exit": code}
 
     def _gather(
-        self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float
+        self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float, limit: float
     ) -> tuple[Observation, dict[str, str]]:
         calls: dict[tuple[Any, ...], KernelCall] = {}
         failures: list[Failure] = []
@@ -250,7 +250,7 @@ class Observer:
         status, reason = end.get("status", "crashed"), end.get("reason", "")
         if not end:
             if "timeout" in answer:
-                status, reason = "timeout", f"it did not end within {answer['timeout']:.0f} s; --timeout gives it more"
+                status, reason = "timeout", f"it did not end within {limit:.0f} s; --timeout gives it more"
             elif "signal" in answer:
                 reason = f"signal {answer['signal']} ended it"
             else:

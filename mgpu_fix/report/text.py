@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, VerifiedBy
+from mgpu_fix.levels import VerifiedBy
+from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _STATUS = {"clean": "green", "fixed": "green", "partial": "yellow", "unfixed": "red", "blocked": "red"}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import libcst as cst
-from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mgpu_fix.model import Edit
@@ -173,7 +172,9 @@ class _Transformer(cst.CSTTransformer):
 
 
 def _comments(node: cst.CSTNode) -> Sequence[cst.Comment]:
-    return cast(Sequence[cst.Comment], matchers.findall(node, matchers.Comment()))
+    # Not libcst.matchers: importing them takes as long as all the rest of LibCST.
+    found = [node] if isinstance(node, cst.Comment) else []
+    return [*found, *(comment for child in node.children for comment in _comments(child))]
 
 
 def trimmed(edit: Edit, text: str) -> Edit:
