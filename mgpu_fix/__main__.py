@@ -2,18 +2,29 @@
 
 import sys
 
+#: the shell's 128 + SIGINT
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line and exit with the contract's code."""
-    early = None
-    if sys.argv[1:2] and sys.argv[1] in ("apply", "check") and not {"--help", "-h"} & set(sys.argv):
-        from mgpu_fix.observe import Observer
+    observer = None
+    try:
+        if sys.argv[1:2] and sys.argv[1] in ("apply", "check") and not {"--help", "-h"} & set(sys.argv):
+            from mgpu_fix.observe import Observer
 
-        early = Observer()
-        early.start()
-    from mgpu_fix.cli import run
+            observer = Observer()
+            observer.start()
+        from mgpu_fix.cli import run
 
-    sys.exit(run(early))
+        code = run(observer)
+    except KeyboardInterrupt:
+        sys.stderr.write("mgpu-fix: interrupted; files are as they were\n")
+        code = INTERRUPTED
+    finally:
+        if observer is not None:
+            observer.close()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-#: exit code of an interrupted run: the shell's 128 + SIGINT
-INTERRUPTED = 130
 #: an observer that was started before the options were parsed
 _early: "Observer | None" = None
 
@@ -166,7 +164,10 @@ def _main(
 
 
 def run(early: "Observer | None" = None) -> int:
-    """The whole command; ``early`` is an observer that was started beforehand. Returns the exit code."""
+    """The whole command; ``early`` is an observer that was started beforehand. Returns the exit code.
+
+    Raises KeyboardInterrupt where it is interrupted.
+    """
     global _early
     _early = early
     try:
@@ -174,14 +175,10 @@ def run(early: "Observer | None" = None) -> int:
         return result if isinstance(result, int) else 0
     except typer.Exit as e:
         return e.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("mgpu-fix: interrupted; files are as they were", err=True)
-        return INTERRUPTED
+    except typer.Abort:
+        raise KeyboardInterrupt from None
     except Exception as e:
         return _failed(e)
-    finally:
-        if early is not None:
-            early.close()
 
 
 def _failed(error: Exception) -> int:

@@ -165,6 +165,11 @@ class KernelCall:
         """What stays when a fix moves or renames the kernel: the shapes that go in and come out."""
         return (*self.avals, "->", *self.outputs)
 
+    @property
+    def label(self) -> str:
+        """Name and shapes, as one text."""
+        return " ".join((self.name, *self.key))
+
 
 @dataclass(frozen=True)
 class Observation:

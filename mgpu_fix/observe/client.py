@@ -233,6 +233,8 @@ class Observer:
             match kind:
                 case "failure":
                     failures.append(from_json(Failure, value))
+                case "uncaught":
+                    failures[value] = replace(failures[value], caught=False)
                 case "call":
                     call = from_json(KernelCall, value)
                     calls[(call.name, call.entry, call.span, call.key)] = call
@@ -270,9 +272,7 @@ class Observer:
             others=others,
             seconds=seconds,
         )
-        large = tuple(
-            " ".join((c.name, *c.key)) for c in calls.values() if any("too large" in n.why for n in c.numbers)
-        )
+        large = tuple(c.label for c in calls.values() if any("too large" in n.why for n in c.numbers))
         self._skip = tuple(dict.fromkeys((*self._skip, *large)))
         return observation, preset
 

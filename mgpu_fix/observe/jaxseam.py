@@ -36,6 +36,9 @@ Mesh = gpu_core.Mesh
 WarpMesh = gpu_core.WarpMesh
 CompilerParams = plgpu.CompilerParams
 
+#: name of the body that JAX makes when it batches a kernel of ``plgpu.kernel`` (``mosaic_gpu/core.py``)
+BATCHED_BODY = "batched_body"
+
 #: where each entry point can be reached from user code; all of them are patched
 ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "plgpu.kernel": [(gpu_core, "kernel"), (plgpu, "kernel")],

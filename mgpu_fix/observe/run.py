@@ -112,7 +112,7 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     for call in probe.calls.values():
-        emit("call", probe.summary(call))
+        emit("call", call.summary())
     emit("others", probe.others)
     emit("end", to_json(end))
     probe.prove_more(None if request.draws is None else frozenset(request.draws))
@@ -180,7 +180,7 @@ def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
     if isinstance(error, _Unusable):
         return {"status": "blocked", "exit_code": 2, "reason": str(error)}
     _print_traceback(error)
-    if any(error is e for e in probe.errors):
+    if probe.records.knows(error):
         # The program ended at a failure that is told already.
         return {"status": "stopped", "exit_code": 1}
     if is_pallas_error(error):

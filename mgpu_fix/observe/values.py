@@ -87,6 +87,11 @@ def tree_of(value: Any, refs: Mapping[int, str | None]) -> Tree:
     return Tree("leaf", shape=shape, dtype=str(dtype), ref=refs.get(id(value)))
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message."""
+    return (str(error).strip().splitlines() or [""])[0][:200]
+
+
 def short_type(aval: Any) -> str:
     dtype = str(aval.dtype)
     short = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i"}

@@ -1,0 +1,96 @@
+"""Numbers: run intended kernels by Pallas' GPU interpreter within a budget, and keep what came out."""
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from mgpu_fix.model import Numbers
+from mgpu_fix.observe import jaxseam
+from mgpu_fix.observe.kernels import Call
+from mgpu_fix.observe.values import digest_arrays, draw_like, first_line
+
+#: calls of one kernel whose numbers are kept, and the share of its budget that the interpreter may spend on more
+KEPT_CALLS = 3
+EXTRA_SHARE = 0.1
+#: why a kernel has no numbers when the interpreter ran out of time on it
+TOO_LARGE = "too large to interpret"
+
+
+class Interpreter:
+    """Runs calls. ``folder`` receives arrays; ``budget`` is seconds a kernel; ``skip`` labels those too large."""
+
+    def __init__(self, folder: Path, budget: float, skip: frozenset[str]) -> None:
+        self.folder, self.budget, self.skip = folder, budget, skip
+        # Not the probe's lock: a trace may wait for a computation whose callback comes here.
+        self._lock = threading.RLock()
+        self._saved = 0
+
+    def run(self, call: Call, values: list[np.ndarray], constants: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+        """Outputs of the intended kernel and final values of its Refs; zeros where it cannot be run. Keeps a record."""
+        with self._lock:
+            operands = [*constants, *values]
+            inputs = digest_arrays(operands)
+            if inputs in call.results:
+                return call.results[inputs]
+            why = call.unknown or self._over_budget(call)
+            outs = None if why else self._execute(call, operands)
+            kept = len(call.numbers) < KEPT_CALLS
+            if outs is None:
+                if kept:
+                    state = "unknown" if call.unknown and call.error is not None else "tainted"
+                    call.numbers.append(Numbers(state, inputs, why=call.unknown or why))
+                zeros = [np.zeros(a.shape, a.dtype) for a in call.kernel.output_avals]
+                return [*zeros, *(v for v, ref in zip(values, call.refs, strict=True) if ref)]
+            if kept:
+                call.results[inputs] = outs
+                call.first_inputs = call.first_inputs or operands
+                call.numbers.append(Numbers("known", inputs, self._save(outs)))
+            return outs
+
+    def prove_more(self, call: Call) -> None:
+        """Run a call once more on its own inputs, to see whether two runs agree bit for bit, and on one more draw."""
+        if call.first_inputs is None or not call.numbers or call.numbers[0].state != "known":
+            return
+        first = call.numbers[0]
+        again = self._execute(call, call.first_inputs)
+        drawn = self._execute(call, draw_like(call.first_inputs))
+        stable = again is not None and digest_arrays(again) == digest_arrays(call.results[first.inputs])
+        draw = self._save(drawn) if drawn else ()
+        call.numbers[0] = Numbers(first.state, first.inputs, first.outputs, draw, first.why, stable)
+
+    def _over_budget(self, call: Call) -> str:
+        if call.summary().label in self.skip or call.spent > self.budget:
+            return TOO_LARGE
+        many = len(call.numbers) >= KEPT_CALLS and call.spent > EXTRA_SHARE * self.budget
+        return "called too often to interpret" if many else ""
+
+    def _execute(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+        started = time.monotonic()
+        allowed = max(0.1, self.budget - call.spent)
+        try:
+            with jaxseam.time_limit(allowed):
+                if call.compiled is None:
+                    call.compiled = call.closed(call.intended).lower().compile()
+                return [np.asarray(o) for o in jax.tree.leaves(call.compiled(*operands))]
+        except Exception as e:
+            jaxseam.reset_interpreter()
+            late = time.monotonic() - started >= allowed
+            call.unknown = TOO_LARGE if late else f"the interpreter cannot run it: {type(e).__name__}: {first_line(e)}"
+            return None
+        finally:
+            call.spent += time.monotonic() - started
+
+    def _save(self, arrays: Sequence[np.ndarray]) -> tuple[str, ...]:
+        names = []
+        for array in arrays:
+            self._saved += 1
+            name = f"{self._saved:05d}.{array.dtype.name}.npy"
+            # NumPy has no name for bfloat16 and the float8s: their bytes are kept, the name tells the dtype.
+            plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
+            np.save(self.folder / name, np.ascontiguousarray(plain).reshape(array.shape), allow_pickle=False)
+            names.append(name)
+        return tuple(names)

@@ -1,0 +1,142 @@
+"""A kernel as the program declared it, a trace that is being made of it, and a call of it with all that is known."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from mgpu_fix.model import Function, KernelCall, Numbers, Returned, Span
+from mgpu_fix.observe import jaxseam
+from mgpu_fix.observe.values import short_type
+
+
+@dataclass(eq=False)
+class Kernel:
+    """A declared kernel. ``build(body, interpret)`` makes the callable that runs ``body``; ``outputs`` is the pytree of
+    output types; ``identity`` is equal for kernels of the same code, closures and parameters."""
+
+    entry: str
+    body: Any
+    build: Callable[[Any, Any], Callable[..., Any]]
+    outputs: Any
+    identity: str
+    function: Function | None
+    semantics: str = ""
+    thread_name: str | None = None
+    #: made by JAX's rule for ``vmap``, whose numbers are those of the kernel that it batches
+    batched: bool = False
+
+    @property
+    def name(self) -> str:
+        """The body's name, as the user knows it."""
+        return self.function.name if self.function else str(getattr(self.body, "__name__", "kernel"))
+
+    @property
+    def output_count(self) -> int:
+        """How many output parameters the body is given."""
+        return len(self.outputs) if isinstance(self.outputs, (tuple, list)) else 1
+
+    @functools.cached_property
+    def output_avals(self) -> list[Any]:
+        """Shape and dtype of every output leaf."""
+        return [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(self.outputs)]
+
+
+@dataclass(eq=False)
+class Trace:
+    """One trace of one kernel. ``mode`` is real, dropped (returned values thrown away) or intended.
+
+    ``operands`` is how many operands the call has; ``stored`` are the outputs (by index) that the body writes itself,
+    None where that is not known. The rest is found out while tracing.
+    """
+
+    mode: str
+    kernel: Kernel
+    operands: int
+    stored: set[int] | None = None
+    returned: list[Returned] = field(default_factory=list)
+    unclear: str = ""
+    grid_position: tuple[str, Span | None] | None = None
+    callee: str = ""
+
+
+class Tracing(threading.local):
+    """The trace that this thread is making, if any."""
+
+    trace: Trace | None = None
+
+    @contextlib.contextmanager
+    def of(self, trace: Trace) -> Iterator[None]:
+        """Make ``trace``."""
+        before, self.trace = self.trace, trace
+        try:
+            yield
+        finally:
+            self.trace = before
+
+
+@dataclass(eq=False)
+class Call:
+    """A (kernel, avals). ``refs`` says which operands are Refs; ``constants`` are values of the program's own trace
+    that the intended trace closes over; ``unknown`` is why there are no numbers; ``spent`` is interpreter seconds."""
+
+    kernel: Kernel
+    avals: list[Any]
+    refs: list[bool]
+    tree: Any
+    span: Span | None
+    stage: str = "trace"
+    error: Exception | None = None
+    failures: list[int] = field(default_factory=list)
+    intended: Any = None
+    constants: list[Any] = field(default_factory=list)
+    compiled: Any = None
+    unknown: str = ""
+    spent: float = 0.0
+    numbers: list[Numbers] = field(default_factory=list)
+    results: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    first_inputs: list[np.ndarray] | None = None
+
+    @property
+    def width(self) -> int:
+        """How many operands the call has, pytrees counting as one."""
+        return len(self.tree.children())
+
+    def flat(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run`` over flat arrays: Refs are made inside, and their final values come after the outputs."""
+
+        def flat(*values: Any) -> list[Any]:
+            operands = [jax.new_ref(v) if ref else v for v, ref in zip(values, self.refs, strict=True)]
+            outs = run(*jax.tree.unflatten(self.tree, operands))
+            return [*jax.tree.leaves(outs), *(r[...] for r, ref in zip(operands, self.refs, strict=True) if ref)]
+
+        return flat
+
+    def closed(self, traced: Any) -> Any:
+        """``traced`` so that it can be lowered alone: what it closes over of the program's own trace is an operand."""
+        if not jaxseam.has_tracer_constants(traced):
+            return traced
+        closed = traced.jaxpr
+        constants = [jaxseam.aval_of(c) for c in closed.consts]
+        n = len(constants)
+        return jax.jit(lambda *a: jaxseam.evaluate(closed, a[:n], a[n:])).trace(*constants, *self.avals)
+
+    def summary(self) -> KernelCall:
+        """What the engine is told."""
+        function = self.kernel.function
+        return KernelCall(
+            name=self.kernel.name,
+            entry=self.kernel.entry,
+            span=Span(function.path, function.line, 1, function.line, 1) if function else self.span,
+            avals=tuple(map(short_type, self.avals)),
+            outputs=tuple(map(short_type, self.kernel.output_avals)),
+            stage=self.stage,
+            numbers=() if self.kernel.batched else tuple(self.numbers),
+            failures=tuple(self.failures),
+            seconds=round(self.spent, 3),
+        )

@@ -1,0 +1,183 @@
+"""From disk to disk: what is written, byte for byte, and what is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from test_cli import mgpu_fix
+
+from mgpu_fix.report.json import schema
+
+pytestmark = pytest.mark.live
+
+BROKEN = """\
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+def double(x_ref, o_ref):
+    return x_ref[...] * 2  # twice
+
+
+kernel = pl.kernel(double, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), mesh=plgpu.Mesh())
+print(kernel(jnp.arange(128, dtype=jnp.float32))[:3])
+"""
+FIXED = BROKEN.replace("return x_ref", "o_ref[...] = x_ref")
+
+ENCODINGS = {
+    "plain": (BROKEN.encode(), FIXED.encode()),
+    "crlf": (BROKEN.replace("\n", "\r\n").encode(), FIXED.replace("\n", "\r\n").encode()),
+    "no final newline": (BROKEN.rstrip().encode(), FIXED.rstrip().encode()),
+    "tabs": (BROKEN.replace("    ", "\t").encode(), FIXED.replace("    ", "\t").encode()),
+    "bom": (b"\xef\xbb\xbf" + BROKEN.encode(), b"\xef\xbb\xbf" + FIXED.encode()),
+    "latin-1": tuple(
+        ("# coding: latin-1\n" + t.replace("twice", "zweimal für é")).encode("latin-1") for t in (BROKEN, FIXED)
+    ),
+    "non-ascii": tuple(t.replace("twice", "двaжды 😋").encode() for t in (BROKEN, FIXED)),
+}
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_apply_and_git_apply_of_the_diff_give_the_same_bytes(name: str, tmp_path: Path) -> None:
+    before, after = ENCODINGS[name]
+    script = tmp_path / "kernel.py"
+    script.write_bytes(before)
+    diffed = subprocess.run(
+        [sys.executable, "-m", "mgpu_fix", "apply", "--diff", "kernel.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert diffed.returncode == 1
+    assert script.read_bytes() == before
+    subprocess.run(["git", "apply", "-"], input=diffed.stdout, cwd=tmp_path, check=True)
+    assert script.read_bytes() == after
+    script.write_bytes(before)
+    assert mgpu_fix("apply", "kernel.py", cwd=tmp_path).returncode == 0
+    assert script.read_bytes() == after
+    assert os.listdir(tmp_path) == ["kernel.py"]
+
+
+def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "kernel.py"
+    script.write_text(FIXED)
+    stamp = script.stat().st_mtime_ns
+    ran = mgpu_fix("apply", "kernel.py", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "kernel.py: clean, 1 kernel call seen\n")
+    assert script.stat().st_mtime_ns == stamp
+
+
+def test_check_says_what_apply_would_do(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(BROKEN)
+    for args in (["apply", "--check"], ["check"]):
+        ran = mgpu_fix(*args, "kernel.py", cwd=tmp_path)
+        assert ran.returncode == 1
+        assert (tmp_path / "kernel.py").read_text() == BROKEN
+
+
+def test_the_json_report_keeps_its_schema(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(BROKEN)
+    (tmp_path / "other.py").write_text(BROKEN.replace("return x_ref[...] * 2", "o_ref[...] = pl.nothing(x_ref)"))
+    ran = mgpu_fix("apply", "--output-format", "json", "kernel.py", "other.py", "missing.py", cwd=tmp_path)
+    report = json.loads(ran.stdout)
+    jsonschema.validate(report, schema())
+    assert ran.returncode == 2
+    assert [f["status"] for f in report["files"]] == ["fixed", "unfixed", "blocked"]
+    [fix] = report["files"][0]["fixes"]
+    assert (fix["code"], fix["line"], fix["column"], fix["applicability"]) == ("MGF401", 8, 5, "safe")
+    assert fix["verified_by"] == "interpreter"
+    [left] = report["files"][1]["remaining"]
+    assert (left["type"], left["line"]) == ("AttributeError", 8)
+    assert (tmp_path / "kernel.py").read_text() == FIXED
+
+
+def test_a_helper_module_is_fixed_only_if_it_is_named(tmp_path: Path) -> None:
+    helper, main = BROKEN.split("kernel = ")
+    (tmp_path / "helper.py").write_text(helper)
+    (tmp_path / "main.py").write_text(helper.split("def double")[0] + "from helper import double\nkernel = " + main)
+    ran = mgpu_fix("apply", "main.py", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "helper.py, which was not named" in ran.stdout
+    ran = mgpu_fix("apply", "main.py", "helper.py", cwd=tmp_path)
+    assert (tmp_path / "helper.py").read_text() == helper.replace("return x_ref", "o_ref[...] = x_ref")
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path: Path) -> None:
+    real = tmp_path / "real.py"
+    real.write_text(BROKEN)
+    real.chmod(0o750)
+    link = tmp_path / "link.py"
+    link.symlink_to(real)
+    assert mgpu_fix("apply", "link.py", cwd=tmp_path).returncode == 0
+    assert link.is_symlink()
+    assert real.read_text() == FIXED
+    assert real.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_file_that_changes_meanwhile_is_not_written(tmp_path: Path) -> None:
+    script = tmp_path / "kernel.py"
+    script.write_text(BROKEN + "open(__file__, 'a').write('# more\\n')\n")
+    ran = mgpu_fix("apply", "kernel.py", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "changed on disk meanwhile" in ran.stdout
+    assert "return x_ref" in script.read_text()
+
+
+@pytest.mark.parametrize("wait", [0.5, 2.5, 4.0])
+def test_an_interrupt_leaves_the_file_and_no_process(tmp_path: Path, wait: float) -> None:
+    script = tmp_path / "kernel.py"
+    script.write_text(BROKEN + "import time\nwhile True: time.sleep(1)\n")
+    before = script.read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mgpu_fix", "apply", "kernel.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in said
+    assert script.read_bytes() == before
+    assert os.listdir(tmp_path) == ["kernel.py"]
+
+
+def test_a_program_that_calls_no_kernel_says_how_to_call_one(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(BROKEN.split("print(", maxsplit=1)[0])
+    ran = mgpu_fix("apply", "kernel.py", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "--call double" in ran.stdout or "--call kernel" in ran.stdout
+    ran = mgpu_fix("apply", "--call", "kernel", "--arg", "f32[128]", "kernel.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert (tmp_path / "kernel.py").read_text() == FIXED.split("print(")[0]
+
+
+def test_caught_errors_are_left_unless_asked_for(tmp_path: Path) -> None:
+    text = BROKEN.replace("print(", "try:\n    print(").rstrip() + "\nexcept ValueError:\n    pass\n"
+    (tmp_path / "kernel.py").write_text(text)
+    ran = mgpu_fix("apply", "kernel.py", cwd=tmp_path)
+    assert (ran.returncode, (tmp_path / "kernel.py").read_text()) == (0, text)
+    assert "1 error is caught by the program" in ran.stdout
+    assert mgpu_fix("apply", "--include-caught", "kernel.py", cwd=tmp_path).returncode == 0
+    assert "o_ref[...] = x_ref" in (tmp_path / "kernel.py").read_text()
+
+
+def test_a_chain_of_two_rules_is_written_once(tmp_path: Path) -> None:
+    text = BROKEN.replace("pl.kernel(double, out_type=", "plgpu.kernel(double, out_shape=").replace(
+        ", mesh=plgpu.Mesh()", ""
+    )
+    (tmp_path / "kernel.py").write_text(text)
+    ran = mgpu_fix("apply", "--output-format", "json", "kernel.py", cwd=tmp_path)
+    report = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    codes = {f["code"] for f in report["files"][0]["fixes"]}
+    # plgpu.kernel takes out_shape up to JAX 0.11.0.
+    assert codes in ({"MGF401", "MGF901"}, {"MGF401"})
+    assert "o_ref[...] = x_ref" in (tmp_path / "kernel.py").read_text()
