@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -57,10 +58,12 @@ class Interpreter:
             return
         first = call.numbers[0]
         again = self._execute(call, call.first_inputs)
+        if again is None:
+            call.numbers[0] = replace(first, stable=False, why=call.unknown)
+            return
         drawn = self._execute(call, draw_like(call.first_inputs))
-        stable = again is not None and digest_arrays(again) == digest_arrays(call.results[first.inputs])
-        draw = self._save(drawn) if drawn else ()
-        call.numbers[0] = Numbers(first.state, first.inputs, first.outputs, draw, first.why, stable)
+        stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
+        call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else ())
 
     def _over_budget(self, call: Call) -> str:
         if call.summary().label in self.skip or call.spent > self.budget:
