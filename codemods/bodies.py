@@ -99,26 +99,57 @@ def _new_names(inputs: Sequence[str], count: int, function: FunctionNode) -> tup
 
 
 def check_callers(names: Names, function: FunctionNode) -> None:
-    """Raises NoFix where something but a kernel's entry point needs what ``function`` returns."""
+    """Raises NoFix where something but a kernel's entry point needs, or may need, what ``function`` returns."""
     for use in _uses(names, function):
-        for call in _needing(names, use, frozenset()):
-            name = use.attr if isinstance(use, ast.Attribute) else use.id
-            raise NoFix(f"`{name}` is also called at line {call.lineno}, which needs its value")
+        for needing in _needing(names, use, frozenset()):
+            how, needs = ("called", "needs") if needing.sure else ("used", "may need")
+            raise NoFix(f"{_shown(names, use)} is also {how} at line {needing.line}, which {needs} its value")
+    for decorator in _decorators(function):
+        raise NoFix(f"`{function.name}` is decorated at line {decorator.lineno}, which may need its value")
 
 
-def _uses(names: Names, function: FunctionNode) -> Sequence[ast.Name | ast.Attribute]:
-    """Uses of the name that a function has, where it is the function's and not that of the kernel made of it."""
+@dataclass(frozen=True)
+class _Needing:
+    """A place that needs the value of a function; not ``sure`` where it is only given away there."""
+
+    line: int
+    sure: bool
+
+
+def _decorators(function: FunctionNode) -> list[ast.expr]:
+    """Decorators that get the function itself, and not the kernel that another one makes of it."""
+    inner: list[ast.expr] = []
+    for decorator in reversed([] if isinstance(function, ast.Lambda) else function.decorator_list):
+        if _is_entry(decorator):
+            break
+        if not (isinstance(decorator, ast.Name) and decorator.id in ("staticmethod", "classmethod")):
+            inner.append(decorator)
+    return inner
+
+
+def _shown(names: Names, use: ast.expr) -> str:
+    match use, names.parents[use]:
+        case (ast.Name(id=name) | ast.Attribute(attr=name), _) | (_, ast.Assign(targets=[ast.Name(id=name)])):
+            return f"`{name}`"
+    return "the lambda"
+
+
+def _uses(names: Names, function: FunctionNode) -> Sequence[ast.expr]:
+    """Uses of a function, where they are its own and not those of the kernel made of it."""
     if isinstance(function, ast.Lambda):
-        match names.parents[function]:
-            case ast.Assign(targets=[ast.Name(id=name)]):
-                return names.uses(name, names.scope(function))
-        return ()
+        return [function]
     if any(_is_entry(decorator) for decorator in function.decorator_list):
         return ()
-    scope = names.scope(function)
+    return _named(names, function.name, names.scope(function))
+
+
+def _named(names: Names, name: str, scope: ast.AST) -> list[ast.expr]:
+    """Uses of what ``scope`` calls ``name``; those of a method or another member of a class are found by name alone."""
+    uses: list[ast.expr] = [*names.uses(name, scope)]
     if isinstance(scope, ast.ClassDef):
-        return [n for n in names.nodes(ast.Attribute) if n.attr == function.name]
-    return names.uses(function.name, scope)
+        attributes = (n for n in names.nodes(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Load))
+        uses += [n for n in attributes if not (names.resolve(n) or "").startswith("jax.")]
+    return uses
 
 
 def _is_entry(decorator: ast.expr) -> bool:
@@ -133,23 +164,68 @@ def _is_entry(decorator: ast.expr) -> bool:
     return False
 
 
-def _needing(names: Names, use: ast.expr, seen: frozenset[str]) -> Iterator[ast.expr]:
-    """Calls that need the value of the function that ``use`` stands for."""
+def _takes_body(names: Names, call: ast.Call) -> bool:
+    """Whether a call makes a kernel, by a name of the file's own for an entry point, too."""
+    bound = names.binding(call.func.id, call.func) if isinstance(call.func, ast.Name) else None
+    dotted = names.resolve(call.func) or ""
+    by_alias = dotted.startswith("jax.") and dotted.rpartition(".")[2] in _ENTRIES
+    return _is_entry(call) or by_alias or (isinstance(bound, ast.Call) and _is_entry(bound))
+
+
+def _needing(names: Names, use: ast.expr, seen: frozenset[ast.AST]) -> Iterator[_Needing]:
+    """Places that need the value of the function that ``use`` stands for."""
     parent = names.parents[use]
     call = names.parents[parent] if isinstance(parent, ast.keyword) else parent
     match call:
         case ast.Call() if call.func is use:
             if not isinstance(names.parents[call], ast.Expr):
-                yield call
+                yield _Needing(call.lineno, sure=True)
         case ast.Call():
             callee = names.resolve(call.func) or ""
             if callee == "functools.partial" and call.args[:1] == [use]:
                 yield from _needing(names, call, seen)
-            elif callee.startswith("jax.") and not _is_entry(call.func):
-                yield call
-        case ast.Assign(targets=[ast.Name(id=name)]) if name not in seen:
-            for other in names.uses(name, names.scope(call)):
-                yield from _needing(names, other, seen | {name})
+            elif callee.startswith("jax.") and not _takes_body(names, call):
+                yield _Needing(call.lineno, sure=True)
+            elif not _takes_body(names, call) and not _only_passes(names, call, parent, use, seen):
+                yield _Needing(use.lineno, sure=False)
+        case ast.Assign(targets=[ast.Name() as target]) | ast.AnnAssign(target=ast.Name() as target):
+            yield from _of_name(names, target.id, names.home(target.id, target), seen)
+        case ast.IfExp() if call.test is not use:
+            yield from _needing(names, call, seen)
+        case ast.Expr() | ast.Attribute(attr="__name__" | "__qualname__" | "__doc__"):
+            pass
+        case _:
+            yield _Needing(use.lineno, sure=False)
+
+
+def _of_name(names: Names, name: str, scope: ast.AST | None, seen: frozenset[ast.AST]) -> Iterator[_Needing]:
+    """Places that need the value of the function that ``scope`` calls ``name``."""
+    for use in _named(names, name, scope) if scope else ():
+        if use not in seen:
+            yield from _needing(names, use, seen | {use})
+
+
+def _only_passes(names: Names, call: ast.Call, argument: ast.AST, use: ast.expr, seen: frozenset[ast.AST]) -> bool:
+    """Whether a call is one of a function of this file that needs no value of the function ``use``, which it is
+    given."""
+    function = names.binding(call.func.id, call.func) if isinstance(call.func, ast.Name) else None
+    if not isinstance(function, ast.FunctionDef) or any(isinstance(a, ast.Starred) for a in call.args):
+        return False
+    if not all(_is_jit(names, decorator) for decorator in function.decorator_list):
+        return False
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if isinstance(argument, ast.keyword):
+        name = argument.arg if argument.arg in [*positional, *(a.arg for a in function.args.kwonlyargs)] else None
+    else:
+        name = dict(enumerate(positional)).get(call.args.index(use))
+    return name is not None and not any(_of_name(names, name, function, seen))
+
+
+def _is_jit(names: Names, decorator: ast.expr) -> bool:
+    match decorator:
+        case ast.Call(func=func, args=args):
+            return names.resolve(args[0] if args else func) == "jax.jit"
+    return names.resolve(decorator) == "jax.jit"
 
 
 def lambda_name(names: Names, function: ast.Lambda, statement: ast.stmt, taken: set[str]) -> tuple[str, bool]:

@@ -3,7 +3,6 @@
 import ast
 import functools
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,14 +13,16 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Returned, Tree
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
-from mgpu_fix.source.flow import block, ends_function, is_pure, own_nodes
-from mgpu_fix.source.names import FunctionNode, find_function
+from mgpu_fix.source.flow import block, ends_function, is_pure, may_write, own_nodes
+from mgpu_fix.source.names import FunctionNode, bare_name, find_function
 
 from .bodies import Parameters, check_callers, lambda_name
 from .stores import Output, Store, Stores, grouped
 
 #: Too many arguments for a pipeline's body are more often its indices, see MGF505.
 _CALLEES = ("plgpu.kernel", "pl.kernel", "pl.core_map", "plgpu.warp_map", "pl.pallas_call")
+#: Their bodies have no outputs.
+_WARP_LEVEL = ("plgpu.warp_map", "pl.core_map")
 _TOO_MANY = r"takes (from \d+ to )?\d+ positional arguments? but \d+ .*(was|were) given"
 
 
@@ -63,13 +64,26 @@ class KernelReturnsValue(Rule):
 
     ## Fix safety
 
-    Storing the value into the only output is safe. With several outputs, or where a scalar is spread over an array, the
-    pairing follows the structure of what was returned, and the numbers are compared where that is possible. Deleting a
-    value that is stored already, or that Pallas drops while every output is written, changes nothing. Where a body both
-    writes its output and returns something else, storing and deleting are both offered, as unsafe fixes.
+    Storing the value into the only output, which the body leaves unwritten, is safe. With several outputs, or where a
+    number that is written out fills an array, the pairing follows the structure of what was returned, and the fix is
+    only made where the numbers can be compared. It is unsafe where
 
-    A body that is also called for its value elsewhere in the file is left alone, and so is one whose value does not
-    have the shape of the output.
+    - the body may also write that output itself, by a store or through anything that it gives the Ref to,
+    - several blocks or warpgroups run the body and it asks which one it is: each may return another value,
+    - a cast to the output's type goes from float to int, to a narrower int, to bool or from complex to real,
+    - a returned name is that of another output than the one in its place, as in `return hi, lo`.
+
+    Deleting the value is safe where the output surely holds it (`o_ref[...] = y; return y`, `return o_ref`) and in a
+    body at warp level, where it goes nowhere. Where the body may write all outputs but it is not certain that they
+    hold the value, it is deleted only if the numbers show that the outputs are the same without it; storing it as well
+    is offered as an unsafe fix. There, deleting is unsafe if the body returns in several places, since numbers only
+    tell about one, or if the value does not fit the outputs (another shape, another count, a bool or a status code).
+
+    A body is left alone that is called for its value elsewhere in the file, or given away where that may happen: put
+    into a container, returned, set as an attribute, passed to a function that does not only make a kernel of it. So is
+    one whose value does not have the shape of the output, or may be None.
+
+    A return annotation becomes `-> None`.
     """
 
     code = "MGF401"
@@ -140,33 +154,41 @@ class _Body:
             for p in self.signature.refs
             if p.role == "output" and p.name
         ]
-        self.written = {*facts.written} & {o.text for o in self.outputs}
-        self.stores = Stores(names, self.function, self.signature.refs, self.written, sole=len(self.exits) == 1)
+        self.written = {
+            o.text for o in self.outputs if o.text in facts.written or may_write(names, self.function, o.text)
+        }
+        self.sole, self.single = len(self.exits) == 1, sum(len(o.leaves()) for o in self.outputs) == 1
+        self.stores = Stores(names, self.function, self.signature.refs, self.written, self.sole, self.single)
 
     def ways(self) -> list[_Way]:
         """Best first. Raises NoFix."""
-        value, all_written = self.facts.value, len(self.written) == len(self.outputs)
-        if not self.outputs or not value.leaves() or (all_written and self.facts.silent):
-            return [_Way("delete", "Delete the returned value, which Pallas drops")]
+        if not self.outputs and self.facts.entry in _WARP_LEVEL:
+            return [_Way("delete", "Delete the returned value, which goes nowhere")]
+        all_written = bool(self.outputs) and len(self.written) == len(self.outputs)
         held = _Way("delete", "Delete the returned value, which is stored already")
-        overwritten = replace(held, title="Delete the returned value, and keep what the body stores", safe=False)
+        if all_written and self._holds_all():
+            return [held]
+        # The numbers only tell about the `return` that ran.
+        keep = _Way("delete", "Delete the returned value, and keep what the body stores", {}, self.sole, True)
         try:
             target = self._target()
-            stores: dict[ast.AST, list[Store]] = {n: self.stores.plan(n, e, value, target) for n, e in self.exits}
+            stores = {node: self.stores.plan(node, e, self.facts.value, target) for node, e in self.exits}
         except NoFix:
             if not all_written:
                 raise
-            return [held if self._holds_all() else overwritten]
-        stored = {name for stores_ in stores.values() for s in stores_ for name in s.parameters}
+            return [replace(keep, safe=False)]
+        made = [store for stores_ in stores.values() for store in stores_]
+        stored = {name for store in made for name in store.parameters}
         into = [o.text for o in self.outputs if o.text in stored]
         if not into:
             return [held]
-        several = sum(len(o.leaves()) for o in self.outputs) > 1
-        spread = value.leaves()[0].shape != target.leaves()[0].tree.shape
-        # What a body writes through ``*refs`` is not known by name.
-        uncertain = several or spread or bool(self.written or self.function.args.vararg)
-        store = _Way("store", self._title(into), stores, not self.written & stored, uncertain)
-        return [store, overwritten] if all_written else [store]
+        one_of_many = self.facts.varies and self.facts.entry != "plgpu.emit_pipeline"
+        crossed = any(_is_crossed(e, target) for _, e in self.exits)
+        safe = not (one_of_many or crossed or self.written & stored or any(store.lossy for store in made))
+        # Which Ref is which in ``*refs`` is not certain.
+        uncertain = bool(not self.single or self.written or self.function.args.vararg)
+        way = _Way("store", self._title(into), stores, safe, uncertain or any(store.spread for store in made))
+        return [keep, way] if all_written else [way]
 
     def _target(self) -> Output:
         """The outputs that the returned value is for: all, or else those that the body does not write by itself."""
@@ -198,6 +220,8 @@ class _Body:
         if self.signature.added:
             extended = self.signature.extended
             splice.on(self.function, lambda f: f.with_changes(params=extended(f.params)), cst.FunctionDef)
+        if self.function.returns and not _is_none(self.function.returns):
+            splice.on(self.function, _returning_none, cst.FunctionDef)
         for node, expression in self.exits:
             assert isinstance(node, ast.Return)
             last = ends_function(self.names, node)
@@ -299,15 +323,25 @@ def _by_key(value: Tree, outputs: Sequence[Output]) -> list[Output]:
     """The outputs as the dict that ``value`` is, where its keys name them."""
     if value.kind != "dict" or len(value.keys) != len(outputs):
         return []
-    named = [[o for o in outputs if key in (o.text, _bare(o.text))] for key in value.keys]
+    named = [[o for o in outputs if key in (o.text, bare_name(o.text))] for key in value.keys]
     if any(len(found) != 1 for found in named):
         return []
     return [Output.group([found[0] for found in named], value.keys)]
 
 
-def _bare(name: str) -> str:
-    """What a parameter's name says, without the habits of kernels."""
-    return re.sub(r"^out_|(_ref|_gmem|_smem|_out)+$", "", name)
+def _is_crossed(expression: ast.expr, target: Output) -> bool:
+    """Whether a tuple or list names a value like an output other than the one that it would be stored into."""
+    match expression:
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) if len(elements) == len(target.parts):
+            ours = [bare_name(part.text) for part in target.parts]
+            named = [bare_name(e.id) if isinstance(e, ast.Name) else "" for e in elements]
+            return any(name in ours and name != our for name, our in zip(named, ours, strict=True))
+    return False
+
+
+def _returning_none(function: cst.FunctionDef) -> cst.FunctionDef:
+    assert function.returns
+    return function.with_changes(returns=function.returns.with_changes(annotation=cst.Name("None")))
 
 
 def _instead_of(line: cst.SimpleStatementLine, function: cst.FunctionDef) -> cst.FunctionDef:

@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import libcst as cst
@@ -21,6 +21,8 @@ Build: TypeAlias = Callable[[cst.BaseExpression], cst.BaseSmallStatement]
 Wrap: TypeAlias = Callable[[cst.BaseExpression], cst.BaseExpression]
 
 _SEQUENCES = ("tuple", "list")
+#: Types of Python's numbers, which have no ``astype``.
+_PYTHON = ("bool", "int", "float", "complex")
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
@@ -69,20 +71,34 @@ class Output:
 
 @dataclass(frozen=True)
 class Store:
-    """One statement, and the output parameters it writes; none where it only names a value."""
+    """One statement, and the output parameters it writes; none where it only names a value.
+
+    ``spread`` says that a number fills an array, ``lossy`` that a cast to the output's type can lose what was meant.
+    """
 
     parameters: frozenset[str]
     build: Build
+    spread: bool = False
+    lossy: bool = False
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What makes a value storable, see :class:`Store`."""
+
+    wrap: Wrap | None = None
+    spread: bool = False
+    lossy: bool = False
 
 
 class Stores:
     """Plans the stores of one body. ``refs`` are its Refs by name and ``written`` the outputs that it writes by itself;
-    ``sole`` says that it returns in one place."""
+    ``sole`` says that it returns in one place, ``single`` that there is one output."""
 
     def __init__(
-        self, names: Names, function: FunctionNode, refs: Sequence[Param], written: Set[str], sole: bool
+        self, names: Names, function: FunctionNode, refs: Sequence[Param], written: Set[str], sole: bool, single: bool
     ) -> None:
-        self.names, self.function, self.written, self.sole = names, function, written, sole
+        self.names, self.function, self.written, self.sole, self.single = names, function, written, sole, single
         self.roles = {p.name: p.role for p in refs if p.name}
 
     def plan(self, node: ast.Return | ast.Lambda, expression: ast.expr, value: Tree, out: Output) -> list[Store]:
@@ -93,14 +109,18 @@ class Stores:
         return self._plan(node, node, expression, value, out)
 
     def _plan(self, exit_: ast.AST, around: ast.AST, expression: ast.expr, value: Tree, out: Output) -> list[Store]:
+        if isinstance(expression, ast.Name) and expression.id == out.text:
+            return []
         items = _literal(expression, value, out)
         if out.tree.kind == "leaf":
             if self._is_ref(expression, value, out) or self.holds(exit_, expression, out):
                 return []
-            return [_store(out, self._fit(value, out))]
-        if items is None or self._has_comment(around, items) or self._order_matters(items):
+            return [_store(out, self._fit(expression, value, out))]
+        if items is None:
             return self._whole(value, out)
-        planned = ((i, self._plan(exit_, e, e, v, o)) for i, (e, v, o) in enumerate(items))
+        planned = [(i, self._plan(exit_, e, e, v, o)) for i, (e, v, o) in enumerate(items)]
+        if self._has_comment(around, items) or self._order_matters(items):
+            return self._whole(value, out)
         return [_of_element(i, store) for i, stores in planned for store in stores]
 
     def _whole(self, value: Tree, out: Output) -> list[Store]:
@@ -108,27 +128,29 @@ class Stores:
         leaves = [(path, v, o) for path, v, o in _flat(value, out, "") if not self._is_ref(None, v, o)]
         if not leaves:
             return []
-        fits = [self._fit(v, o) for _, v, o in leaves]
+        fits = [self._fit(None, v, o) for _, v, o in leaves]
         pattern = _pattern(out)
-        if pattern and len(leaves) == len(out.leaves()) and not any(fits):
+        if pattern and len(leaves) == len(out.leaves()) and not any(fit.wrap for fit in fits):
             return [Store(frozenset(o.parameter for _, _, o in leaves), lambda e: _assign(pattern, e))]
         name = unused("values", self.function)
         named = [_store(o, f, f"{name}{path}") for (path, _, o), f in zip(leaves, fits, strict=True)]
         return [Store(frozenset(), lambda e: _assign(name, e)), *named]
 
     def _is_ref(self, expression: ast.expr | None, value: Tree, out: Output) -> bool:
-        """Whether a Ref is returned: there is nothing to store. Raises NoFix where that leaves ``out`` unwritten."""
+        """Whether the Ref ``out`` itself is returned: there is nothing to store. Raises NoFix for another Ref."""
         name = value.ref if self.sole else None
         if isinstance(expression, ast.Name) and expression.id in self.roles:
             name = expression.id
-        if name and self.roles.get(name) != "output" and out.parameter not in self.written:
-            raise NoFix(f"it returns the Ref `{name}`, which is no output, and does not write `{out.text}`")
-        return name is not None
+        if not name or name == out.text:
+            return name is not None
+        if self.roles.get(name) == "output":
+            raise NoFix(f"it returns the Ref `{name}` in the place of `{out.text}`")
+        raise NoFix(f"it returns the Ref `{name}`, which is no output, in the place of `{out.text}`")
 
     def holds(self, exit_: ast.AST, expression: ast.expr, out: Output) -> bool:
         """Whether the Ref ``out`` surely holds what ``expression`` gives when ``exit_`` returns it."""
         places = [_text(f"{out.text}{index}") for index in ("[...]", "[:]")]
-        if ast.unparse(expression) in places:
+        if ast.unparse(expression) in (*places, out.text):
             return True
         if not isinstance(exit_, ast.Return) or not is_pure(self.names, expression):
             return False
@@ -165,21 +187,37 @@ class Stores:
             written |= {o.parameter for o in out.leaves()}
         return False
 
-    def _fit(self, value: Tree, out: Output) -> Wrap | None:
-        """What makes a value storable: nothing, a cast, or for a scalar an array full of it."""
+    def _fit(self, expression: ast.expr | None, value: Tree, out: Output) -> Fit:
+        """What makes a value storable: nothing, a cast, or for a number that is written out an array full of it.
+
+        ``value`` was seen where another ``return`` may have run. Raises NoFix.
+        """
         ours = out.tree
         ref = cst.parse_expression(out.text)
         dtype, shape = cst.Attribute(ref, cst.Name("dtype")), cst.Attribute(ref, cst.Name("shape"))
-        if value.shape == ours.shape and value.dtype == ours.dtype:
-            return None
-        if value.shape == ():
+        if expression is not None and _may_be_none(expression):
+            raise NoFix(f"what it returns may be None: see line {expression.lineno}")
+        number = _number(expression)
+        if number and (ours.shape == () or (self.single and out.parameter not in self.written)):
             full = cst.Attribute(cst.parse_expression(self._jnp()), cst.Name("full"))
-            return lambda e: cst.Call(full, [cst.Arg(shape), cst.Arg(e), cst.Arg(dtype)])
-        if value.shape == ours.shape:
-            return lambda e: cst.Call(
-                cst.Attribute(e if isinstance(e, _ATOMS) else _parenthesised(e), cst.Name("astype")), [cst.Arg(dtype)]
+            return Fit(
+                lambda e: cst.Call(full, [cst.Arg(shape), cst.Arg(e), cst.Arg(dtype)]),
+                spread=ours.shape != (),
+                lossy=_is_lossy(number, ours.dtype),
             )
-        raise NoFix(f"it returns {_short(value)}, the output is {_short(ours)}")
+        literal = expression if number or isinstance(expression, ast.Constant) else None
+        if not literal and value.shape == ours.shape:
+            if value.dtype == ours.dtype:
+                return Fit()
+            if ours.shape or value.dtype not in _PYTHON:
+                return Fit(
+                    lambda e: cst.Call(
+                        cst.Attribute(e if isinstance(e, _ATOMS) else _parenthesised(e), cst.Name("astype")),
+                        [cst.Arg(dtype)],
+                    ),
+                    lossy=_is_lossy(value.dtype, ours.dtype),
+                )
+        raise NoFix(f"it returns {ast.unparse(literal) if literal else _short(value)}, the output is {_short(ours)}")
 
     def _jnp(self) -> str:
         """What the file calls ``jax.numpy``, seen from the body."""
@@ -218,14 +256,14 @@ def _assign(target: str, value: cst.BaseExpression) -> cst.Assign:
     return cst.Assign([cst.AssignTarget(place)], grouped(value))
 
 
-def _store(out: Output, fit: Wrap | None, text: str = "") -> Store:
+def _store(out: Output, fit: Fit, text: str = "") -> Store:
     """The store into one Ref, of ``text`` or else of what was returned."""
 
     def build(returned: cst.BaseExpression) -> cst.Assign:
         value = cst.parse_expression(text) if text else returned
-        return _assign(f"{out.text}[...]", fit(value) if fit else value)
+        return _assign(f"{out.text}[...]", fit.wrap(value) if fit.wrap else value)
 
-    return Store(frozenset({out.parameter}), build)
+    return Store(frozenset({out.parameter}), build, fit.spread, fit.lossy)
 
 
 def _of_element(index: int, store: Store) -> Store:
@@ -234,7 +272,7 @@ def _of_element(index: int, store: Store) -> Store:
     def build(literal: cst.BaseExpression) -> cst.BaseSmallStatement:
         return store.build(cast(Any, literal).elements[index].value)
 
-    return Store(store.parameters, build)
+    return replace(store, build=build)
 
 
 def _keys(tree: Tree) -> list[str]:
@@ -294,11 +332,45 @@ def _pattern(out: Output) -> str | None:
     return ", ".join(map(str, nested)) + ("," if len(nested) == 1 else "")
 
 
+def _number(expression: ast.expr | None) -> str:
+    """The type of a number that is written out, ``int`` or ``float``; empty for anything else."""
+    match expression:
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant() as constant) | (ast.Constant() as constant):
+            kind = type(constant.value).__name__
+            return kind if kind in ("int", "float") else ""
+    return ""
+
+
+def _may_be_none(expression: ast.expr) -> bool:
+    match expression:
+        case ast.IfExp(body=body, orelse=orelse):
+            return _may_be_none(body) or _may_be_none(orelse)
+    return isinstance(expression, ast.Constant) and expression.value is None
+
+
+def _is_lossy(given: str, wanted: str) -> bool:
+    """Whether a cast loses more than digits of a float: to a whole number, to fewer of them, to a bool, to a real."""
+    (kind, bits), (to, room) = _kind(given), _kind(wanted)
+    if kind == to == "bool":
+        return False
+    if to in ("int", "uint"):
+        wrong_sign = kind == "int" and to == "uint"
+        return kind not in ("bool", "int", "uint") or wrong_sign or bits > room - (kind == "uint" and to == "int")
+    return to not in ("float", "complex") or kind == "" or (kind == "complex" and to == "float")
+
+
+def _kind(dtype: str) -> tuple[str, int]:
+    """``bool``, ``int``, ``uint``, ``float``, ``complex`` or nothing, and how many bits."""
+    found = re.match(r"b?(bool|u?int|float|complex)(\d*)", dtype)
+    # A number that is written out has the width that JAX gives it.
+    return (found[1], int(found[2] or (0 if found[1] == "bool" else 32))) if found else ("", 0)
+
+
 def _text(expression: str) -> str:
     return ast.unparse(ast.parse(expression, mode="eval"))
 
 
 def _short(leaf: Tree) -> str:
     """``f32[64]``, as JAX prints it."""
-    dtype = re.sub("^(bfloat|float|uint|int)", lambda m: {"bfloat": "bf"}.get(m[0], m[0][0]), leaf.dtype)
+    dtype = re.sub(r"^(bfloat|float|uint|int)(?=\d)", lambda m: {"bfloat": "bf"}.get(m[0], m[0][0]), leaf.dtype)
     return f"{dtype}[{','.join(map(str, leaf.shape))}]"

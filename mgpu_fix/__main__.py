@@ -1,5 +1,6 @@
 """The ``mgpu-fix`` command. What takes longest, JAX's import in another process, starts before anything else."""
 
+import signal
 import sys
 
 #: the shell's 128 + SIGINT
@@ -9,6 +10,9 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit with the contract's code."""
     observer = None
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _interrupt)
     try:
         if sys.argv[1:2] and sys.argv[1] in ("apply", "check") and not {"--help", "-h"} & set(sys.argv):
             from mgpu_fix.observe import Observer
@@ -25,6 +29,11 @@ def main() -> None:
         if observer is not None:
             observer.close()
     sys.exit(code)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    # To be ended is to be interrupted: the runs end, and what they wrote goes.
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -57,6 +57,8 @@ class Rule(abc.ABC):
     name: str
     jax: str
     signatures: Sequence[Signature] = ()
+    #: names of its candidates, where it has several ways to choose from
+    choices: Sequence[str] = ()
     #: False for a rule that only recognises and explains
     repairs: bool = True
 

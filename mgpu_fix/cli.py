@@ -89,6 +89,8 @@ def apply(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
+    if diff and check_only:
+        raise commands.UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
     program = commands.program(call, arg, timeout, interpret_budget, arch, include_caught, cold)
     task = Task(tuple(files), "preview" if diff or check_only else "apply", options, program)
     output = commands.Output(output_format.value, color.value, diff, quiet or check_only, verbose)
@@ -184,7 +186,7 @@ def run(early: "Observer | None" = None) -> int:
 def _failed(error: Exception) -> int:
     from mgpu_fix import commands
 
-    if isinstance(error, (commands.UsageError, *commands.ERRORS)):
+    if isinstance(error, commands.ERRORS):
         typer.echo(f"mgpu-fix: {error}", err=True)
         return 2
     # Usage errors that the parser found know how to show themselves.

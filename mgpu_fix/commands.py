@@ -6,9 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO
 
 from mgpu_fix import __version__
 from mgpu_fix.catalogue import CatalogueError, Rule, load
+from mgpu_fix.engine import Options
+from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import Report, to_json
 from mgpu_fix.observe import Observer, ObserverError, Program
 from mgpu_fix.observe.run import DEVICES
@@ -16,12 +19,17 @@ from mgpu_fix.repair import Task, carry_out, exit_code
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.text import TextReport
 
-#: what stops a command with one line and exit code 2
-ERRORS = (ObserverError, CatalogueError)
-
 
 class UsageError(Exception):
     """Options that do not fit together or name nothing; the message is one line."""
+
+
+class OutputError(Exception):
+    """The report cannot be written, whatever was done to the files."""
+
+
+#: what stops a command with one line and exit code 2
+ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,8 @@ class Output:
 
 def repair(task: Task, output: Output, observer: Observer | None) -> int:
     """``apply`` and ``check``."""
-    _check(task)
-    with _running(observer) as running, _Progress(not output.quiet and sys.stderr.isatty()) as progress:
+    _check(task.options)
+    with _running(observer) as running, _Progress(not output.quiet and _is_terminal(sys.stderr)) as progress:
         report = carry_out(task, running, load(), progress.say)
     _tell(report, task, output)
     return exit_code(report, task.mode)
@@ -49,14 +57,18 @@ def explain(query: str, as_json: bool) -> int:
     """One rule's page: by code, by name, or by an error pasted as ``query`` or on standard input."""
     catalogue = load()
     named = catalogue.find(query) if query else None
-    found = [named] if named else catalogue.recognise(query or sys.stdin.read())
+    text = query or ("" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8", "replace"))
+    if not text.strip():
+        raise UsageError("nothing to explain; give a code, a name, or an error on standard input")
+    found = [named] if named else catalogue.recognise(text)
     if not found:
-        raise UsageError(f"no rule knows {query!r}" if query else "no rule knows this error; mgpu-fix rules lists them")
+        what = repr(query) if query else "this error"
+        raise UsageError(f"no rule knows {what}; mgpu-fix rules lists them")
     rule = found[0]
     if as_json:
-        print(json_report.dump(_described(rule)))
+        _say(json_report.dump(_described(rule)) + "\n")
     else:
-        print(f"# {rule.code} {rule.name}\n\n{rule.page}\n\nSeen on JAX {rule.jax}.")
+        _say(f"# {rule.code} {rule.name}\n\n{rule.page}\n\nSeen on JAX {rule.jax}.\n")
     return 0
 
 
@@ -64,11 +76,11 @@ def rules(as_json: bool) -> int:
     """The catalogue."""
     found = sorted(load().rules, key=lambda r: r.code)
     if as_json:
-        print(json_report.dump([_described(r) for r in found]))
+        _say(json_report.dump([_described(r) for r in found]) + "\n")
         return 0
     width = max(len(r.name) for r in found)
     for rule in found:
-        print(f"{rule.code}  {rule.name:{width}}  {'repairs ' if rule.repairs else 'explains'}  {rule.summary}")
+        _say(f"{rule.code}  {rule.name:{width}}  {'repairs ' if rule.repairs else 'explains'}  {rule.summary}\n")
     return 0
 
 
@@ -77,17 +89,23 @@ def doctor(observer: Observer | None) -> int:
     known = load().rules
     with _running(observer) as running:
         can, jax = running.capabilities, running.jax
-    print(f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}")
-    print(f"JAX       {jax}")
-    print(f"rules     {len(known)}, of which {sum(r.repairs for r in known)} repair")
-    print(f"targets   {', '.join(DEVICES)} (--arch)")
-    print("lowered   yes: every kernel is lowered for CUDA; no GPU is needed")
-    print(f"numbers   from Pallas' GPU interpreter: {'' if can['warps'] else 'no warp-level regions, '}no inline_mgpu")
-    if not can["warps"]:
-        print("          a newer JAX (0.11.2, on Python 3.12) also interprets warp-level regions")
-    print("compiled  no: this version of mgpu-fix does not compile to PTX")
-    print("gpu       no: this version of mgpu-fix runs no kernel on a GPU")
-    print(f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}")
+    lines = [
+        f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}",
+        f"JAX       {jax}",
+        f"rules     {len(known)}, of which {sum(r.repairs for r in known)} repair",
+        f"targets   {', '.join(DEVICES)} (--arch)",
+        "lowered   yes: every kernel is lowered for CUDA; no GPU is needed",
+        f"numbers   from Pallas' GPU interpreter: {'' if can['warps'] else 'no warp-level regions, '}no inline_mgpu",
+        *(
+            []
+            if can["warps"]
+            else ["          a newer JAX (0.11.2, on Python 3.12) also interprets warp-level regions"]
+        ),
+        "compiled  no: this version of mgpu-fix does not compile to PTX",
+        "gpu       no: this version of mgpu-fix runs no kernel on a GPU",
+        f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}",
+    ]
+    _say("".join(f"{line}\n" for line in lines))
     return 0
 
 
@@ -103,35 +121,54 @@ def program(
 
 
 def codes(text: str) -> tuple[str, ...]:
-    """Rules named in an option."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _check(task: Task) -> None:
-    known = {name for rule in load().rules for name in (rule.code, rule.name)}
-    for name in (*task.options.select, *task.options.ignore):
-        if name not in known:
+    """Codes of the rules named in an option. Raises UsageError."""
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    found = [(name, load().find(name)) for name in named]
+    for name, rule in found:
+        if rule is None:
             raise UsageError(f"no rule is called {name}; mgpu-fix rules lists them")
+    return tuple(rule.code for _, rule in found if rule)
+
+
+def _check(options: Options) -> None:
+    choices = sorted({choice for rule in load().rules for choice in rule.choices})
+    if options.prefer and options.prefer not in choices:
+        raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")
+    if not VerifiedBy.INTERPRETER.satisfies(options.require):
+        raise UsageError(
+            f"this version cannot prove by {options.require.value}; --require takes interpreter or lowered"
+        )
 
 
 def _tell(report: Report, task: Task, output: Output) -> None:
     stream = sys.stderr if output.patch else sys.stdout
-    colour = output.colour == "always" or (output.colour == "auto" and stream.isatty() and "NO_COLOR" not in os.environ)
-    text = TextReport(colour, task.mode == "apply", output.verbose)
+    terminal = _is_terminal(stream) and "NO_COLOR" not in os.environ
+    colour = output.colour == "always" or (output.colour == "auto" and terminal)
     if output.format == "json":
-        sys.stdout.write(json_report.render(report))
+        _say(json_report.render(report))
     elif output.patch:
-        patch = "".join(file.diff for file in report.files)
-        sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
-        sys.stdout.buffer.flush()
+        _say("".join(file.diff for file in report.files))
     if output.quiet:
-        for file in report.files:
-            if file.status == "blocked":
-                print(f"{file.path}: {file.reason}", file=sys.stderr)
+        _say("".join(f"{f.path}: {f.reason}\n" for f in report.files if f.status == "blocked"), sys.stderr)
     elif output.format != "json":
-        # A patch may hold bytes that are not this terminal's.
-        told = text.render(report, diffs=not output.patch)
-        stream.write(told.encode(stream.encoding or "utf-8", "replace").decode(stream.encoding or "utf-8"))
+        text = TextReport(colour, task.mode == "apply", output.verbose)
+        _say(text.render(report, diffs=not output.patch), stream)
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    """Write UTF-8, whatever the terminal's encoding, and a file's own bytes where it holds others."""
+    stream = stream or sys.stdout
+    if stream is None or not text:
+        return
+    try:
+        stream.flush()
+        stream.buffer.write(text.encode("utf-8", "surrogateescape"))
+        stream.buffer.flush()
+    except BrokenPipeError:
+        # Whoever read it has seen enough; the exit code still tells what was done.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as e:
+        raise OutputError(f"the report cannot be written: {e.strerror}") from e
 
 
 def _described(rule: Rule) -> dict[str, object]:
@@ -146,6 +183,10 @@ def _running(observer: Observer | None) -> Iterator[Observer]:
         yield running
     finally:
         running.close()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 class _Progress:

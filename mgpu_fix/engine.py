@@ -27,6 +27,8 @@ from mgpu_fix.model import (
 )
 from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits, unified_diff
 
+#: how a run ends that proves nothing
+_UNSEEN = ("timeout", "crashed", "blocked")
 #: outcome of a candidate that a run approved of
 KEPT = "kept"
 
@@ -129,6 +131,12 @@ class Engine:
         """Search until nothing more can be fixed; every fix in the outcome was proven by a run."""
         self.first = self._observe(self.originals)
         excluded: dict[str, str] = {}
+        if self.first.status in _UNSEEN:
+            # What a program does that never comes to its end, nobody can hold against another run.
+            marks = (_mark(f, self.catalogue.match(f)) for f in self.first.failures)
+            excluded = dict.fromkeys(
+                marks, f"not tried, since the program cannot be run to its end: {self.first.reason}"
+            )
         while True:
             texts, last, steps = self._search(excluded)
             undone = self._unproven(steps, last)
@@ -194,21 +202,23 @@ class Engine:
         except SourceError as e:
             problem.reason = f"it cannot be edited: {e}"
             return
+        except Exception as e:
+            # A rule's fault must not cost the user the report of everything else.
+            problem.reason = f"{rule.code} itself failed, which is a fault of the rule: {type(e).__name__}: {e}"
+            return
         if not candidates:
             problem.reason = "the rule has no fix for this form of it"
             return
-        oracle = self._has_oracle(failure)
+        calls = [c for c in self.first.calls if c.name == failure.kernel]
+        oracle = bool(calls) and all(verify.has_oracle(c) for c in calls)
+        races = any(map(verify.races, calls))
         for candidate in sorted(candidates, key=lambda c: c.name != self.options.prefer):
             level = candidate.applicability
             if level is Applicability.SAFE and (
-                (candidate.needs_oracle and not oracle) or _loses_comment(source, candidate)
+                (candidate.needs_oracle and not oracle) or races or _loses_comment(source, candidate)
             ):
                 level = Applicability.UNSAFE
             problem.options.append(_Option(candidate, level))
-
-    def _has_oracle(self, failure: Failure) -> bool:
-        calls = [c for c in self.first.calls if c.name == failure.kernel]
-        return bool(calls) and all(verify.has_oracle(c) for c in calls)
 
     # ------------------------------------------------------------------ search
 
@@ -311,7 +321,7 @@ class Engine:
 
     def _fault(self, group: list[tuple[_Problem, _Option]], before: Observation, after: Observation) -> str:
         """Why the run ``after`` does not approve of the group's edits; empty if it does."""
-        if after.status in ("timeout", "crashed", "blocked"):
+        if after.status in _UNSEEN:
             return f"the program then fails to run: {after.reason}"
         left = _count(after, self.catalogue)
         had = _count(before, self.catalogue)
@@ -335,10 +345,12 @@ class Engine:
         """First failures of the chains that did not end in a proven kernel, each with what is missing."""
         verdicts = verify.judge(self.first, last, self.compare)
         undone: dict[str, str] = {}
+        disproof = _disproof(last)
         for step in steps:
             missing = [self._missing(kernel, step, verdicts, last) for kernel in step.kernels] or [
                 "no kernel was called that proves it; name one with --call"
             ]
+            missing = [disproof] if disproof else missing
             if all(missing):
                 undone[step.problem.mark] = f"its fix was undone: {missing[0]}"
                 self._note(step.problem, step.option.candidate, f"undone: {missing[0]}")
@@ -373,11 +385,13 @@ class Engine:
                 return f"{kernel} then stops with {f.type}: {_first_line(f.message)}"
             if verdict.after.stage != "run":
                 return f"{kernel} comes no further than {verdict.after.stage}"
+            if verdict.after.unwritten or verdict.hollow:
+                return f"{kernel} then has an output that nothing writes to"
             if verdict.agrees is None and step.option.candidate.needs_oracle and not self.options.unsafe:
                 return f"no numbers prove it: {verdict.why}"
             level = VerifiedBy.INTERPRETER if verdict.agrees else VerifiedBy.LOWERED
             if not level.satisfies(self.options.require):
-                return f"{kernel} is only {level.value}, {self.options.require.value} is required"
+                return f"{kernel} is proven by {_BY[level]} only, --require {self.options.require.value} asks for more"
         return ""
 
     def _fix(self, step: _Step, last: Observation) -> Fix:
@@ -441,8 +455,10 @@ class Engine:
         )
 
     def _why_unsafe(self, option: _Option, failure: Failure) -> str:
+        calls = [c for c in self.first.calls if c.name == failure.kernel]
+        if any(map(verify.races, calls)):
+            return "is not safe, since two runs of the kernel give different numbers"
         if option.candidate.applicability is Applicability.SAFE and option.candidate.needs_oracle:
-            calls = [c for c in self.first.calls if c.name == failure.kernel]
             why = next((n.why for c in calls for n in c.numbers if n.why), "")
             return "could change a value, and no numbers can prove that it does not" + (f" ({why})" if why else "")
         return "may change what the program computes"
@@ -468,8 +484,18 @@ class Engine:
         return ProvenKernel(call.name, call.span.line if call.span else None, call.stage, level, inputs, note)
 
 
+_BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}
+
+
+def _disproof(last: Observation) -> str:
+    """The program's own check that fails although all its kernels' numbers are known; empty if there is none."""
+    if last.status == "stopped" and last.reason.startswith("AssertionError") and not _tainted(last):
+        return f"the program's own check fails with it: {last.reason}"
+    return ""
+
+
 def _name(texts: Mapping[str, SourceFile]) -> str:
-    return digest(b"\0".join(p.encode() + b"\0" + s.data for p, s in sorted(texts.items())))
+    return digest(b"\0".join(p.encode("utf-8", "surrogateescape") + b"\0" + s.data for p, s in sorted(texts.items())))
 
 
 def _path(failure: Failure) -> str:

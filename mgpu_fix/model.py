@@ -86,7 +86,8 @@ class Returned:
     ``entry`` is the call the body was given to: ``plgpu.kernel``, ``pl.kernel``, ``pl.core_map``, ``plgpu.warp_map``,
     ``pl.pallas_call`` or ``plgpu.emit_pipeline``. ``params`` are the Refs passed, in order, after what
     ``functools.partial`` bound. ``written`` names the outputs that the body stores to by itself. ``silent`` says that
-    JAX drops the value without an error.
+    JAX drops the value without an error, ``varies`` that several programs (blocks or warpgroups) run the body and it
+    asks which one it is.
     """
 
     entry: str
@@ -95,6 +96,7 @@ class Returned:
     value: Tree
     written: tuple[str, ...] = ()
     silent: bool = False
+    varies: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ class Numbers:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One (kernel, avals) that the program called. ``stage`` is how far its real trace came."""
+    """One (kernel, avals) that the program called. ``stage`` is how far its real trace came; ``unwritten`` are outputs
+    (by index) that nothing in it writes to."""
 
     name: str
     entry: str
@@ -158,6 +161,7 @@ class KernelCall:
     stage: str
     numbers: tuple[Numbers, ...] = ()
     failures: tuple[int, ...] = ()
+    unwritten: tuple[int, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -177,7 +181,7 @@ class Observation:
 
     ``status`` is ``ok`` (ran to its end), ``stopped`` (an exception or an exit; see ``reason``), ``timeout``,
     ``crashed`` (a signal) or ``blocked`` (cannot be run or seen). ``output`` is the program's own, tail only.
-    ``others`` counts Pallas kernels that are not for Mosaic GPU.
+    ``callables`` names module variables that hold kernels, ``others`` counts Pallas kernels not for Mosaic GPU.
     """
 
     status: str
@@ -191,6 +195,7 @@ class Observation:
     jax: str = ""
     device: str = ""
     declared: tuple[Function, ...] = ()
+    callables: tuple[str, ...] = ()
     others: int = 0
     seconds: float = 0.0
 
@@ -274,7 +279,8 @@ class ProvenKernel:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What happened to one file. ``status`` is clean, fixed, partial, unfixed or blocked."""
+    """What happened to one file. ``status`` is clean, fixed, partial, unfixed or blocked; ``stopped`` says that its
+    program ends with an error of its own."""
 
     path: str
     status: str
@@ -285,6 +291,7 @@ class FileReport:
     reason: str = ""
     output: str = ""
     exit_code: int | None = None
+    stopped: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.engine import Engine, Options, Outcome
 from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
 from mgpu_fix.observe import Observer, Program
-from mgpu_fix.observe.run import imports_pallas
+from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.source import SourceError, SourceFile, unified_diff
 
 
@@ -44,6 +44,8 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     """
     sources: dict[str, SourceFile] = {}
     reports: dict[str, FileReport] = {}
+    # A file counts once, under the first of its names.
+    task = replace(task, files=tuple({os.path.realpath(name): name for name in reversed(task.files)}.values())[::-1])
     for name in task.files:
         try:
             sources[os.path.realpath(name)] = _read(name)
@@ -54,7 +56,7 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     for name in task.files:
         if name in reports:
             continue
-        if not imports_pallas(Path(name)):
+        if uses_pallas(Path(os.path.realpath(name))) is False:
             reports[name] = FileReport(name, "clean", reason="it does not use Pallas")
             continue
 
@@ -65,7 +67,7 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         outcome = engine.diagnose() if task.mode == "check" else engine.repair()
         last = outcome.last
         for path, report in _reports(name, outcome, sources, task.files).items():
-            if path == name or report.fixes or report.remaining:
+            if (path == name and not (path in touched and _shows_nothing(outcome))) or report.fixes or report.remaining:
                 touched[path] = _merged(touched.get(path), report)
         sources = dict(outcome.texts)
         reports[name] = touched.pop(name)
@@ -98,7 +100,7 @@ def exit_code(report: Report, mode: str) -> int:
     statuses = {f.status for f in report.files}
     if "blocked" in statuses:
         return 2
-    if statuses & {"partial", "unfixed"}:
+    if statuses & {"partial", "unfixed"} or any(f.stopped for f in report.files):
         return 1
     return 1 if mode != "apply" and any(f.diff for f in report.files) else 0
 
@@ -111,6 +113,8 @@ def shown_path(path: str) -> str:
 
 def _read(name: str) -> SourceFile:
     try:
+        if not stat.S_ISREG(os.stat(name).st_mode) and not os.path.isdir(name):
+            raise _Blocked("it is not a regular file")
         data = Path(name).read_bytes()
     except IsADirectoryError:
         raise _Blocked("it is a directory; name the Python files in it") from None
@@ -145,7 +149,9 @@ def _reports(
     for item in outcome.remaining:
         expected = item.reason.startswith("caught by the program")
         if not expected:
-            remaining.setdefault(named.get(item.path, name), []).append(replace(item, path=shown_path(item.path)))
+            remaining.setdefault(named.get(item.path, name), []).append(
+                replace(item, path=shown_path(item.path) if item.path else "")
+            )
     reports = {}
     for path, file in named.items():
         diff = unified_diff(shown_path(file), before[path].data, outcome.texts[path].data) if path in before else ""
@@ -169,33 +175,47 @@ def _status(fixed: bool, remains: bool) -> str:
     return "unfixed" if remains else "clean"
 
 
+def _shows_nothing(outcome: Outcome) -> bool:
+    """Whether a program ran to its end and nothing of Pallas was seen in it."""
+    last = outcome.last
+    seen = last.calls or last.others or outcome.fixes or outcome.remaining
+    return last.status == "ok" and not seen
+
+
 def _judged(report: FileReport, outcome: Outcome, caught: int) -> FileReport:
     """The program's own file: blocked where the run shows nothing, with what to do about it."""
     last = outcome.last
     where = f" (line {last.span.line})" if last.span else ""
-    found = bool(report.fixes or report.remaining or outcome.fixes or outcome.remaining)
-    if last.status in ("timeout", "crashed", "blocked") and not found:
+    if last.status in ("timeout", "crashed", "blocked"):
         return replace(report, status="blocked", reason=last.reason)
     if last.status == "stopped" and last.reason:
         unproven = any(n.state != "known" for c in last.calls for n in c.numbers)
+        found = bool(report.fixes or report.remaining or outcome.fixes or outcome.remaining)
         reason = f"the program stops: {last.reason}{where}"
         if unproven:
             reason += ", after a kernel whose numbers could not be had"
-        return replace(report, reason=reason, status=report.status if found or unproven else "blocked")
+        status = report.status if found or unproven else "blocked"
+        return replace(report, reason=reason, status=status, stopped=not unproven)
     if caught:
         plural = "error is" if caught == 1 else "errors are"
         return replace(report, reason=f"{caught} {plural} caught by the program; --include-caught fixes them")
-    if not last.calls and not found and not last.others:
+    if _shows_nothing(outcome):
+        if not last.declared:
+            return replace(report, reason="it calls no Pallas kernel")
         return replace(report, status="blocked", reason=_how_to_call(last))
+    called = {(c.span.path, c.span.line) for c in last.calls if c.span}
+    idle = [f"{k.name} (line {k.line})" for k in last.declared if (k.path, k.line) not in called]
+    if idle:
+        return replace(report, reason=f"not called, so not checked: {', '.join(idle)}")
     return report
 
 
 def _how_to_call(observation: Observation) -> str:
-    if not observation.declared:
-        return "it uses Pallas but declares and calls no Mosaic GPU kernel"
-    kernel = observation.declared[0]
     seen = ", ".join(f"{k.name} (line {k.line})" for k in observation.declared[:5])
-    return f"no kernel is called; seen: {seen}. Call one with e.g. --call {kernel.name} --arg 'f32[128,128]'"
+    if not observation.callables:
+        return f"no kernel is called; seen: {seen}. Call one in the file, or in a function that --call NAME names"
+    call = f"--call {observation.callables[0]} --arg 'f32[128,128]'"
+    return f"no kernel is called; seen: {seen}. Call one with its own shapes, one --arg for each operand, like {call}"
 
 
 def _merged(a: FileReport | None, b: FileReport) -> FileReport:
@@ -240,7 +260,8 @@ def _write_all(sources: Mapping[str, SourceFile], reports: dict[str, FileReport]
 def _check_writable(path: str) -> None:
     if "site-packages" in Path(path).parts or "dist-packages" in Path(path).parts:
         raise _Blocked("it belongs to an installed package, which mgpu-fix never edits")
-    if not os.access(path, os.W_OK):
+    # Root may write everything, and is not meant to.
+    if not os.access(path, os.W_OK) or not os.stat(path).st_mode & 0o222:
         raise _Blocked("it is read-only; nothing was written, --diff shows the fix")
 
 

@@ -21,12 +21,16 @@ TOLERANCE = {
 #: says how the outputs in two lists of array files differ, None where they agree
 Compare: TypeAlias = Callable[[Sequence[Path], Sequence[Path]], str | None]
 
+#: what :func:`compare_files` says of outputs that agree and were never written
+HOLLOW = "nothing but uninitialised memory"
+
 
 @dataclass(frozen=True)
 class CallVerdict:
     """A call before and after. ``agrees`` is None where no numbers can be compared, with ``why``.
 
     ``lost`` says what got worse, empty where nothing did. ``inputs`` counts compared inputs, ``drawn`` random ones.
+    ``hollow`` says that an output holds nothing but what the interpreter fills memory with.
     """
 
     before: KernelCall
@@ -36,6 +40,7 @@ class CallVerdict:
     lost: str = ""
     inputs: int = 0
     drawn: int = 0
+    hollow: bool = False
 
 
 def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, KernelCall | None]]:
@@ -71,6 +76,7 @@ def _judge(
         whys = [n.why or "two runs of it differ" for n in b.numbers]
         return CallVerdict(b, a, why=whys[0] if whys else "its numbers were not asked for")
     inputs = drawn = 0
+    hollow = False
     why = "its inputs changed"
     for numbers in known:
         twin = next((n for n in a.numbers if n.inputs == numbers.inputs), None)
@@ -82,17 +88,24 @@ def _judge(
         for mine, theirs in ((numbers.outputs, twin.outputs), (numbers.draw, twin.draw)):
             if mine and theirs:
                 difference = compare(_files(before, mine), _files(after, theirs))
-                if difference:
+                if difference == HOLLOW:
+                    hollow = True
+                elif difference:
                     return CallVerdict(b, a, False, difference, lost=f"{b.name} computes something else: {difference}")
         inputs += 1
         drawn += bool(numbers.draw and twin.draw)
     if not inputs:
         return CallVerdict(b, a, why=why)
-    return CallVerdict(b, a, True, "", inputs=inputs, drawn=drawn)
+    return CallVerdict(b, a, True, "", inputs=inputs, drawn=drawn, hollow=hollow)
 
 
 def _files(observation: Observation, names: Sequence[str]) -> list[Path]:
     return [Path(observation.folder, name) for name in names]
+
+
+def races(call: KernelCall) -> bool:
+    """Whether two runs of the same trace on the same inputs gave different numbers."""
+    return any(n.state == "known" and not n.stable and not n.why for n in call.numbers)
 
 
 def known_numbers(call: KernelCall) -> list[Numbers]:
@@ -102,16 +115,32 @@ def known_numbers(call: KernelCall) -> list[Numbers]:
 
 def compare_files(mine: Sequence[Path], theirs: Sequence[Path]) -> str | None:
     """How two kernels' outputs differ: count, dtype, shape, then values within :data:`TOLERANCE`; NaN equals NaN.
+    :data:`HOLLOW` where they agree, but one was never written.
 
     Files are ``NUMBER.DTYPE.npy``; nothing is unpickled.
     """
     if len(mine) != len(theirs):
         return f"{len(theirs)} outputs, {len(mine)} expected"
+    hollow = False
     for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        difference = compare_arrays(load(a), load(b))
+        expected, got = load(a), load(b)
+        difference = compare_arrays(expected, got)
         if difference:
             return f"output {i}: {difference}" if len(mine) > 1 else difference
-    return None
+        hollow = hollow or is_hollow(got)
+    return HOLLOW if hollow else None
+
+
+def is_hollow(array: "np.ndarray") -> bool:
+    """Whether an array holds nothing but what the interpreter fills fresh memory with: NaN, or the largest integer."""
+    import numpy as np
+
+    if array.size == 0 or array.dtype.kind in "bc":
+        return False
+    if array.dtype.kind in "iu":
+        return bool((array == np.iinfo(array.dtype).max).all())
+    with np.errstate(invalid="ignore"):
+        return bool(np.isnan(array.astype(np.float64)).all())
 
 
 def load(path: Path) -> "np.ndarray":

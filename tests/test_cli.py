@@ -54,7 +54,7 @@ def test_wrong_usage_is_one_clear_error_and_exit_2(args: list[str], message: str
     ("data", "reason"),
     [
         (b"x = = 1  # pallas\n", "syntax error"),
-        (b"# pallas\nx = '\xff'\ny = 1\n", "not text that Python can read"),
+        (b"# pallas\nx = '\xff'\ny = 1\n", "not utf-8 text at line 2; declare its encoding in a comment"),
         (b"# pallas\n\n\nx = '\xff'\n", "not utf-8 text at line 4; declare its encoding in a comment"),
     ],
 )

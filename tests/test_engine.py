@@ -255,6 +255,63 @@ def test_what_hangs_or_stops_the_program_is_refused() -> None:
     assert "an assert" in stops.remaining[0].reason
 
 
+def test_a_program_that_does_not_come_to_its_end_is_not_tried() -> None:
+    class Hung(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            return Observation("timeout", seen.calls, seen.failures, "it did not end within 60 s")
+
+    runner = Hung({"k": "1"})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 1")).repair()
+    assert runner.runs == 1
+    assert "cannot be run to its end" in outcome.remaining[0].reason
+
+
+def test_the_programs_own_check_outweighs_our_numbers() -> None:
+    class Checked(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            return Observation("stopped", seen.calls, seen.failures, "AssertionError: not what I want")
+
+    outcome = engine("k = 'fails A'\n", Checked({"k": "1"}), Swap("A", "gives 1")).repair()
+    assert not outcome.fixes
+    assert "the program's own check fails" in outcome.remaining[0].reason
+
+
+def test_numbers_that_change_from_run_to_run_make_no_fix_safe() -> None:
+    class Racing(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            [call] = seen.calls
+            unstable = tuple(Numbers("known", n.inputs, n.outputs, stable=False) for n in call.numbers)
+            return Observation("ok", (KernelCall(**{**vars(call), "numbers": unstable}),), seen.failures)
+
+    outcome = engine("k = 'fails A'\n", Racing({"k": "1"}), Swap("A", "gives 1")).repair()
+    assert not outcome.fixes
+    assert "give different numbers" in outcome.remaining[0].reason
+
+
+def test_an_output_that_nothing_writes_to_proves_nothing() -> None:
+    class Unwritten(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            [call] = seen.calls
+            return Observation("ok", (KernelCall(**{**vars(call), "unwritten": (0,)}),), seen.failures)
+
+    outcome = engine("k = 'fails A'\n", Unwritten({"k": "1"}), Swap("A", "gives 1")).repair()
+    assert not outcome.fixes
+    assert "an output that nothing writes to" in outcome.remaining[0].reason
+
+
+def test_a_rule_that_fails_costs_no_report() -> None:
+    class Faulty(Swap):
+        def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+            raise TypeError("oops")
+
+    outcome = engine("k = 'fails A'\n", Scripted({"k": "1"}), Faulty("A")).repair()
+    assert outcome.remaining[0].reason == "A itself failed, which is a fault of the rule: TypeError: oops"
+
+
 def test_an_interrupt_goes_through() -> None:
     class Interrupted(Scripted):
         def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:

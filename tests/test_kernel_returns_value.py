@@ -11,7 +11,9 @@ import pytest
 from mgpu_fix import catalogue
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Facts, Failure, Function, Param, Returned, Tree
-from mgpu_fix.source import SourceFile
+from mgpu_fix.source import Names, SourceFile
+from mgpu_fix.source.flow import may_write
+from mgpu_fix.source.names import bare_name
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "MGF401-kernel-returns-value"
 PATH = "kernel.py"
@@ -62,11 +64,11 @@ class Body:
     entry: str = "pl.kernel"
     silent: bool = False
     at: int = 0
+    varies: bool = False
 
     def facts(self, source: SourceFile, path: str | None = None) -> Returned:
-        return Returned(
-            self.entry, self.function(source, path), tuple(self.params), self.value, self.written, self.silent
-        )
+        function = self.function(source, path)
+        return Returned(self.entry, function, tuple(self.params), self.value, self.written, self.silent, self.varies)
 
     def function(self, source: SourceFile, path: str | None) -> Function:
         path = path or source.path
@@ -158,7 +160,7 @@ GOLDEN_CASES: dict[str, list[Body]] = {
     "warp_map_return": [Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map")],
     "core_map_warp": [Body("_per_warp", [], leaf(dtype="int32"), entry="pl.core_map")],
     "dtype_cast": [Body("halve", [inp(dtype="bfloat16"), out(dtype="bfloat16")])],
-    "scalar_fill": [Body(params=[inp(), out("mean_ref")], value=leaf())],
+    "scalar_fill": [Body(params=[inp(), out("weight_ref")], value=leaf(dtype="float"))],
     "emit_pipeline_drop": [
         Body(
             "body",
@@ -517,7 +519,7 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         """,
         [
             Body(
-                params=[inp(), out("out", tree=dict_(lo=V, hi=leaf(128, dtype="int32")))],
+                params=[inp(), out("out", tree=dict_(lo=V, hi=leaf(128, dtype="float16")))],
                 value=dict_(lo=V, hi=V),
             )
         ],
@@ -691,6 +693,7 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         """
         from jax.experimental import pallas as pl
         import functools
+        import jax
 
         def body(x_ref, o_ref):
             return x_ref[...]
@@ -700,6 +703,18 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         b = pl.kernel(bound, out_type=OUT, mesh=MESH)
         c = pl.kernel(functools.partial(body), out_type=OUT, mesh=MESH)(x)
         d = make(body)
+        e = self.kernel(body if flag else other, out_type=OUT)
+
+        def make(f, *, name=body.__name__):
+            launch = functools.partial(pl.kernel, out_type=OUT, mesh=MESH)
+            return launch(f)(x)
+
+        @jax.jit
+        def again(x, f):
+            g: Callable = f
+            return make(f=g)
+
+        again(x, body)
 
         def outer(x_ref, o_ref):
             body(x_ref, o_ref)
@@ -708,6 +723,7 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         """
         from jax.experimental import pallas as pl
         import functools
+        import jax
 
         def body(x_ref, o_ref):
             o_ref[...] = x_ref[...]
@@ -717,9 +733,75 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         b = pl.kernel(bound, out_type=OUT, mesh=MESH)
         c = pl.kernel(functools.partial(body), out_type=OUT, mesh=MESH)(x)
         d = make(body)
+        e = self.kernel(body if flag else other, out_type=OUT)
+
+        def make(f, *, name=body.__name__):
+            launch = functools.partial(pl.kernel, out_type=OUT, mesh=MESH)
+            return launch(f)(x)
+
+        @jax.jit
+        def again(x, f):
+            g: Callable = f
+            return make(f=g)
+
+        again(x, body)
 
         def outer(x_ref, o_ref):
             body(x_ref, o_ref)
+        """,
+    ),
+    "a number on a path that did not run": (
+        """
+        import jax.numpy as jnp
+
+        def kernel(x_ref, o_ref) -> jax.Array:
+            if flag:
+                return 0.0
+            if other:
+                return -1
+            return x_ref[...]
+        """,
+        [Body()],
+        """
+        import jax.numpy as jnp
+
+        def kernel(x_ref, o_ref) -> None:
+            if flag:
+                o_ref[...] = jnp.full(o_ref.shape, 0.0, o_ref.dtype)
+                return
+            if other:
+                o_ref[...] = jnp.full(o_ref.shape, -1, o_ref.dtype)
+                return
+            o_ref[...] = x_ref[...]
+        """,
+    ),
+    "an output whose shape and values are only read": (
+        """
+        def kernel(x_ref, o_ref):
+            y = x_ref[...].reshape(o_ref.shape) + o_ref[...] + o_ref[0] * 2
+            return y.astype(o_ref.dtype)
+        """,
+        [Body()],
+        """
+        def kernel(x_ref, o_ref):
+            y = x_ref[...].reshape(o_ref.shape) + o_ref[...] + o_ref[0] * 2
+            o_ref[...] = y.astype(o_ref.dtype)
+        """,
+    ),
+    "names in the order of the outputs": (
+        """
+        @plgpu.kernel(out_type=(OUT, OUT))
+        def kernel(x_ref, lo_ref, hi_ref) -> tuple[jax.Array, jax.Array]:
+            lo, hi = split(x_ref[...])
+            return lo, hi
+        """,
+        [Body(params=[inp(), out("lo_ref"), out("hi_ref")], value=tuple_(V, V))],
+        """
+        @plgpu.kernel(out_type=(OUT, OUT))
+        def kernel(x_ref, lo_ref, hi_ref) -> None:
+            lo, hi = split(x_ref[...])
+            lo_ref[...] = lo
+            hi_ref[...] = hi
         """,
     ),
     "a decorated body: its name is the kernel's": (
@@ -742,38 +824,6 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
 }
 
 DELETED: dict[str, tuple[str, list[Body], str]] = {
-    "silent, and the output is written": (
-        """
-        def kernel(x_ref, o_ref):
-            o_ref[0] = x_ref[0]
-            return x_ref[...] * 3
-        """,
-        [Body(written=("o_ref",), entry="plgpu.kernel", silent=True)],
-        """
-        def kernel(x_ref, o_ref):
-            o_ref[0] = x_ref[0]
-        """,
-    ),
-    "a call keeps its effect": (
-        """
-        def kernel(x_ref, o_ref):
-            if flag:
-                return fill(o_ref)  # first
-            return fill(
-                o_ref,  # second
-            )
-        """,
-        [Body(written=("o_ref",), entry="plgpu.kernel", silent=True)],
-        """
-        def kernel(x_ref, o_ref):
-            if flag:
-                fill(o_ref)  # first
-                return
-            fill(
-                o_ref,  # second
-            )
-        """,
-    ),
     "a body that only returns": (
         """
         import jax.numpy as jnp
@@ -783,7 +833,7 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
             return w
 
         @plgpu.warp_map
-        def other(w): return jnp.abs(w)
+        def other(w) -> jax.Array: return jnp.abs(w)
         """,
         [
             Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
@@ -797,7 +847,7 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
             return
 
         @plgpu.warp_map
-        def other(w): return
+        def other(w) -> None: return
         """,
     ),
     "comments of what goes stay": (
@@ -881,6 +931,30 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
             y = x_ref[...]
             b_ref[...] = y
             a_ref[...] = -y
+        """,
+    ),
+    "the Ref of one of two outputs": (
+        """
+        def kernel(x_ref, a_ref, b_ref):
+            fill(a_ref, b_ref)
+            return b_ref
+        """,
+        [Body(params=[inp(), out("a_ref"), out("b_ref")], value=leaf(128, ref="b_ref"), silent=True)],
+        """
+        def kernel(x_ref, a_ref, b_ref):
+            fill(a_ref, b_ref)
+        """,
+    ),
+    "a pytree of Refs": (
+        """
+        def kernel(x_ref, pair):
+            fill(pair)
+            return pair
+        """,
+        [Body(params=[inp(), out("pair", tree=tuple_(V, V))], value=tuple_(V, V), silent=True)],
+        """
+        def kernel(x_ref, pair):
+            fill(pair)
         """,
     ),
     "a warp-level lambda": (
@@ -1103,53 +1177,199 @@ def test_best_candidate(before: str, bodies: list[Body], after: str) -> None:
     assert not source.comments - fixed.comments
     assert best.applicability is Applicability.SAFE
     assert not others
+    assert best.name == "store" or not best.needs_oracle
+
+
+#: name: (before, what was returned, after the store, after the deletion); ``silent`` makes no difference.
+WRITTEN: dict[str, tuple[str, Body, str, str]] = {
+    "something else": (
+        "def kernel(x_ref, o_ref):\n    o_ref[0] = x_ref[0]\n    return x_ref[...] * 3\n",
+        Body(written=("o_ref",)),
+        "def kernel(x_ref, o_ref):\n    o_ref[0] = x_ref[0]\n    o_ref[...] = x_ref[...] * 3\n",
+        "def kernel(x_ref, o_ref):\n    o_ref[0] = x_ref[0]\n",
+    ),
+    "more of the output": (
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    return o_ref[...] * 2\n",
+        Body(written=("o_ref",), entry="plgpu.kernel", silent=True),
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    o_ref[...] = o_ref[...] * 2\n",
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n",
+    ),
+    "an accumulator": (
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = zeros\n    return loop(x_ref)\n",
+        Body(written=("o_ref",), entry="plgpu.kernel", silent=True),
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = zeros\n    o_ref[...] = loop(x_ref)\n",
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = zeros\n    loop(x_ref)\n",
+    ),
+    "the name is bound again": (
+        "def kernel(x_ref, o_ref):\n    y = x_ref[...]\n    o_ref[...] = y\n    y = -y\n    return y\n",
+        Body(written=("o_ref",)),
+        "def kernel(x_ref, o_ref):\n    y = x_ref[...]\n    o_ref[...] = y\n    y = -y\n    o_ref[...] = y\n",
+        "def kernel(x_ref, o_ref):\n    y = x_ref[...]\n    o_ref[...] = y\n    y = -y\n",
+    ),
+    "something happens between": (
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    edit(x_ref)\n    return x_ref[...]\n",
+        Body(written=("o_ref",)),
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    edit(x_ref)\n    o_ref[...] = x_ref[...]\n",
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    edit(x_ref)\n",
+    ),
+    "what is read is written": (
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    x_ref[0] = 1.0\n    return x_ref[...]\n",
+        Body(written=("o_ref",)),
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    x_ref[0] = 1.0\n    o_ref[...] = x_ref[...]\n",
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    x_ref[0] = 1.0\n",
+    ),
+    "a call that may write": (
+        "def kernel(x_ref, o_ref):\n    return fill(x_ref, o_ref)\n",
+        Body(),
+        "def kernel(x_ref, o_ref):\n    o_ref[...] = fill(x_ref, o_ref)\n",
+        "def kernel(x_ref, o_ref):\n    fill(x_ref, o_ref)\n",
+    ),
+    "a pipeline's body": (
+        "def step(i, x, o):\n    o[...] += x[...]\n    return x[...]\n",
+        Body("step", [inp("x"), out("o")], entry="plgpu.emit_pipeline", silent=True),
+        "def step(i, x, o):\n    o[...] += x[...]\n    o[...] = x[...]\n",
+        "def step(i, x, o):\n    o[...] += x[...]\n",
+    ),
+    "a vararg": (
+        "def kernel(*refs):\n    x, o = refs\n    refs[1][0] = 0.0\n    return x[...]\n",
+        Body(params=[inp(None), out(None)]),
+        "def kernel(*refs):\n    x, o = refs\n    refs[1][0] = 0.0\n    o[...] = x[...]\n",
+        "def kernel(*refs):\n    x, o = refs\n    refs[1][0] = 0.0\n",
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("before", "body", "store", "delete"),
-    [
-        pytest.param(
-            "def kernel(x_ref, o_ref):\n    o_ref[0] = x_ref[0]\n    return x_ref[...] * 3\n",
-            Body(written=("o_ref",)),
-            "def kernel(x_ref, o_ref):\n    o_ref[0] = x_ref[0]\n    o_ref[...] = x_ref[...] * 3\n",
-            "def kernel(x_ref, o_ref):\n    o_ref[0] = x_ref[0]\n",
-            id="something else",
-        ),
-        pytest.param(
-            "def kernel(x_ref, o_ref):\n    y = x_ref[...]\n    o_ref[...] = y\n    y = -y\n    return y\n",
-            Body(written=("o_ref",)),
-            "def kernel(x_ref, o_ref):\n    y = x_ref[...]\n    o_ref[...] = y\n    y = -y\n    o_ref[...] = y\n",
-            "def kernel(x_ref, o_ref):\n    y = x_ref[...]\n    o_ref[...] = y\n    y = -y\n",
-            id="the name is bound again",
-        ),
-        pytest.param(
-            "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    edit(x_ref)\n    return x_ref[...]\n",
-            Body(written=("o_ref",)),
-            "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    edit(x_ref)\n    o_ref[...] = x_ref[...]\n",
-            "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    edit(x_ref)\n",
-            id="something happens between",
-        ),
-        pytest.param(
-            "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    x_ref[0] = 1.0\n    return x_ref[...]\n",
-            Body(written=("o_ref",)),
-            "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    x_ref[0] = 1.0\n    o_ref[...] = x_ref[...]\n",
-            "def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    x_ref[0] = 1.0\n",
-            id="what is read is written",
-        ),
-    ],
+    ("before", "body", "store", "delete"), [pytest.param(*case, id=name) for name, case in WRITTEN.items()]
 )
 def test_written_and_returned(before: str, body: Body, store: str, delete: str) -> None:
     source = file(before)
     found = candidates(source, body)
-    assert [source.edited(c.edits).text for c in found] == [store, delete]
-    assert [c.name for c in found] == ["store", "delete"]
-    assert {c.applicability for c in found} == {Applicability.UNSAFE}
+    assert [source.edited(c.edits).text for c in found] == [delete, store]
+    assert [(c.name, c.applicability, c.needs_oracle) for c in found] == [
+        ("delete", Applicability.SAFE, True),
+        ("store", Applicability.UNSAFE, True),
+    ]
+    assert found[0].title == "Delete the returned value, and keep what the body stores"
 
 
-def test_another_shape_can_only_be_deleted() -> None:
-    source = file("def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    return x_ref[0:4]\n")
-    [only] = candidates(source, Body(value=leaf(4), written=("o_ref",)))
+def test_numbers_tell_only_about_the_return_that_ran() -> None:
+    source = file(
+        "def kernel(x_ref, o_ref):\n    if flag:\n        y = x_ref[...]\n        o_ref[...] = y\n        return y\n"
+        "    return -x_ref[...]\n"
+    )
+    delete, store = candidates(source, Body(written=("o_ref",)))
+    assert (delete.name, delete.applicability) == ("delete", Applicability.UNSAFE)
+    assert (store.name, store.applicability) == ("store", Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize(
+    ("returned", "value"),
+    [
+        ("x_ref[0:4]", leaf(4)),
+        ("x_ref[...], x_ref[...]", tuple_(V, V)),
+        ("x_ref", leaf(128, ref="x_ref")),
+        ("True", leaf(dtype="bool")),
+        ("0", leaf(dtype="int")),
+        ("x_ref[...] if flag else None", V),
+    ],
+)
+def test_what_does_not_fit_can_only_be_deleted(returned: str, value: Tree) -> None:
+    source = file(f"def kernel(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    return {returned}\n")
+    [only] = candidates(source, Body(value=value, written=("o_ref",)))
     assert (only.name, only.applicability) == ("delete", Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        pytest.param("def kernel(x_ref, o_ref):\n    return x_ref[...]\n", Body(varies=True), id="varies"),
+        pytest.param(
+            "def kernel(x_ref, o_ref):\n    return x_ref[...]\n", Body(varies=True, entry="pl.pallas_call"), id="grid"
+        ),
+        pytest.param(
+            "def kernel(x_ref, a_ref, b_ref):\n    if flag:\n        return b, a\n    return f(x_ref)\n",
+            Body(params=[inp(), out("a_ref"), out("b_ref")], value=tuple_(V, V)),
+            id="crossed names",
+        ),
+        pytest.param(
+            "def kernel(x_ref, out_sum, n_gmem):\n    return [n, x]\n",
+            Body(params=[inp(), out("out_sum"), out("n_gmem")], value=list_(V, V)),
+            id="one crossed name",
+        ),
+        *(
+            pytest.param(
+                "def kernel(x_ref, o_ref):\n    return x_ref[...]\n",
+                Body(params=[inp(), out(dtype=to)], value=leaf(128, dtype=of)),
+                id=f"{of} to {to}",
+            )
+            for of, to in [
+                ("float32", "int32"),
+                ("bfloat16", "uint8"),
+                ("int32", "int8"),
+                ("int32", "uint32"),
+                ("uint32", "int32"),
+                ("float32", "bool"),
+                ("int8", "bool"),
+                ("complex64", "float32"),
+                ("complex64", "int32"),
+                ("key<fry>", "float32"),
+            ]
+        ),
+        pytest.param(
+            "import jax\n\ndef kernel(x_ref, o_ref):\n    return 0.5\n",
+            Body(params=[inp(), out(dtype="int32")], value=leaf(dtype="float")),
+            id="a number that is cut",
+        ),
+    ],
+)
+def test_a_store_that_may_be_wrong_is_unsafe(text: str, body: Body) -> None:
+    [only] = candidates(file(text), body)
+    assert (only.name, only.applicability) == ("store", Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize(
+    ("of", "to"),
+    [
+        *(("int8", "int32"), ("uint8", "int16"), ("int32", "bfloat16"), ("float32", "float16")),
+        *(("float8_e4m3fn", "float32"), ("bool", "float32"), ("bool", "int8"), ("float32", "complex64")),
+    ],
+)
+def test_a_cast_that_keeps_the_value_is_safe(of: str, to: str) -> None:
+    source = file("def kernel(x_ref, o_ref):\n    return x_ref[...]\n")
+    [only] = candidates(source, Body(params=[inp(), out(dtype=to)], value=leaf(128, dtype=of)))
+    assert (only.applicability, only.needs_oracle) == (Applicability.SAFE, False)
+
+
+def test_a_pipeline_stores_in_every_program() -> None:
+    source = file("def step(i, x, o):\n    return x[...]\n")
+    body = Body("step", [inp("x"), out("o")], entry="plgpu.emit_pipeline", silent=True, varies=True)
+    [only] = candidates(source, body)
+    assert (only.name, only.applicability) == ("store", Applicability.SAFE)
+
+
+@pytest.mark.parametrize(
+    ("use", "writes"),
+    [
+        *(("o[...]", False), ("x * o[0]", False), ("-o[1:]", False), ("o.shape, o.dtype", False), ("o[0, i]", False)),
+        *(("o[...].sum()", False), ("o[0][...]", False), ('o["a"].shape', False), ("p[...]", False)),
+        *(("o[0] = 1", True), ("o[...] += 1", True), ("o[0][...] = 1", True), ('o["a"].at[0]', True)),
+        *(("o.at[0]", True), ("fill(o)", True), ("fill(o=o)", True), ("fill(o[0])", True), ("r = o", True)),
+        *(("r = [o]", True), ("o.set(1)", True), ("o = o[...]", True), ("return o", True), ("lambda: f(o)", True)),
+        *(("lambda o: f(o)", False), ("del o[0]", True), ("o[...] = fill(o[...])", True)),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_may_write(use: str, writes: bool, nested: bool) -> None:
+    inside = (
+        f"    def g():\n        nonlocal o\n        {use}\n    g()"
+        if use == "o = o[...]"
+        else f"    def g():\n        {use}"
+    )
+    source = file(f"def kernel(x, o):\n{inside if nested else '    ' + use}\n")
+    names = Names(source)
+    [function, *_] = names.nodes(ast.FunctionDef)
+    assert may_write(names, function, "o") is writes
 
 
 def test_overwriting_one_of_two_outputs_is_unsafe() -> None:
@@ -1165,15 +1385,20 @@ def test_overwriting_one_of_two_outputs_is_unsafe() -> None:
     [
         (Body(), "Store the returned value into `o_ref`", False),
         (Body(params=[inp(), out(dtype="bfloat16")]), "Store the returned value into `o_ref`", False),
-        (Body(value=leaf()), "Store the returned value into `o_ref`", True),
-        (Body(written=("o_ref",), silent=True), "Delete the returned value, which Pallas drops", False),
-        (Body(params=[]), "Delete the returned value, which Pallas drops", False),
+        (Body(params=[], entry="plgpu.warp_map"), "Delete the returned value, which goes nowhere", False),
+        (Body(params=[], entry="pl.core_map"), "Delete the returned value, which goes nowhere", False),
         (Body(value=leaf(128, ref="o_ref")), "Delete the returned value, which is stored already", False),
     ],
 )
 def test_titles_and_safety(body: Body, title: str, needs_oracle: bool) -> None:
     [only] = candidates(file("import jax.numpy as jnp\n\ndef kernel(x_ref, o_ref):\n    return f(x_ref)\n"), body)
     assert (only.title, only.needs_oracle, only.applicability) == (title, needs_oracle, Applicability.SAFE)
+
+
+def test_a_number_that_fills_an_array_needs_numbers() -> None:
+    source = file("import jax\n\ndef kernel(x_ref, o_ref):\n    return 1.0\n")
+    [only] = candidates(source, Body(value=leaf(dtype="float")))
+    assert (only.name, only.needs_oracle, only.applicability) == ("store", True, Applicability.SAFE)
 
 
 TWO = [inp(), out("a_ref"), out("b_ref")]
@@ -1218,12 +1443,17 @@ LEFT_ALONE: dict[str, tuple[str, Body, str]] = {
     "an input Ref": (
         "def kernel(x_ref, o_ref):\n    return x_ref",
         Body(value=leaf(128, ref="x_ref")),
-        "it returns the Ref `x_ref`, which is no output, and does not write `o_ref`",
+        "it returns the Ref `x_ref`, which is no output, in the place of `o_ref`",
+    ),
+    "the Refs of two outputs, crossed": (
+        "def kernel(x_ref, a_ref, b_ref):\n    a_ref[0], b = 1, 2\n    return [f(x_ref), a_ref]",
+        Body(params=TWO, value=list_(V, leaf(128, ref="a_ref"))),
+        "it returns the Ref `a_ref` in the place of `b_ref`",
     ),
     "an input Ref for one of two outputs": (
         "def kernel(x_ref, a_ref, b_ref):\n    return -x_ref[...], x_ref",
         Body(params=TWO, value=tuple_(V, leaf(128, ref="x_ref"))),
-        "it returns the Ref `x_ref`, which is no output, and does not write `b_ref`",
+        "it returns the Ref `x_ref`, which is no output, in the place of `b_ref`",
     ),
     "a generator": (
         "def kernel(x_ref, o_ref):\n    yield x_ref[...]\n    return 1",
@@ -1265,6 +1495,41 @@ LEFT_ALONE: dict[str, tuple[str, Body, str]] = {
         Body(value=leaf()),
         "it returns a scalar for an array, and the file does not import jax.numpy",
     ),
+    "a scalar for an array": (
+        "def kernel(x_ref, o_ref):\n    return x_ref[0] * 2",
+        Body(value=leaf()),
+        "it returns f32[], the output is f32[128]",
+    ),
+    "a Python number that is not written out": (
+        "def kernel(x_ref, o_ref):\n    return SCALE",
+        Body(value=leaf(dtype="float")),
+        "it returns float[], the output is f32[128]",
+    ),
+    "a number for one of two outputs": (
+        "def kernel(x_ref, a_ref, b_ref):\n    return x_ref[...], 0.0",
+        Body(params=TWO, value=tuple_(V, leaf(dtype="float"))),
+        "it returns 0.0, the output is f32[128]",
+    ),
+    "a bool": (
+        "def kernel(x_ref, o_ref):\n    return True",
+        Body(value=leaf(dtype="bool")),
+        "it returns True, the output is f32[128]",
+    ),
+    "a text on another path": (
+        "def kernel(x_ref, o_ref):\n    if flag:\n        return 'no'\n    return x_ref[...]",
+        Body(),
+        "it returns 'no', the output is f32[128]",
+    ),
+    "perhaps None": (
+        "def kernel(x_ref, o_ref):\n    return x_ref[...] if flag else None",
+        Body(),
+        "what it returns may be None: see line 2",
+    ),
+    "no outputs": (
+        "def kernel(x_ref, o_ref):\n    return x_ref[...] * 2",
+        Body(params=[inp(), inp("o_ref")]),
+        "it returns 1 value for 0 outputs",
+    ),
     "called for its value": (
         "def kernel(x_ref, o_ref):\n    return x_ref[...]\n\ny = 1 + kernel(a, b)",
         Body(),
@@ -1280,6 +1545,52 @@ LEFT_ALONE: dict[str, tuple[str, Body, str]] = {
         "from jax import lax\n\ndef kernel(x_ref, o_ref):\n    return x_ref[...]\n\ny = lax.fori_loop(0, 1, kernel, z)",
         Body(),
         "`kernel` is also called at line 6, which needs its value",
+    ),
+    "an element of a dict": (
+        "def double(x_ref, o_ref):\n    return x_ref[...]\n\nOPS = {'double': double}",
+        Body("double"),
+        "`double` is also used at line 4, which may need its value",
+    ),
+    "a lambda in a dict": (
+        "OPS = {\n    'double': lambda x, o: x[...]}",
+        Body("<lambda>", [inp("x"), out("o")]),
+        "the lambda is also used at line 2, which may need its value",
+    ),
+    "an attribute": (
+        "def double(x_ref, o_ref):\n    return x_ref[...]\n\nconfig.body = double",
+        Body("double"),
+        "`double` is also used at line 4, which may need its value",
+    ),
+    "returned from a function": (
+        "def make():\n    def double(x_ref, o_ref):\n        return x_ref[...]\n    return double",
+        Body("double"),
+        "`double` is also used at line 4, which may need its value",
+    ),
+    "given to a function that is not known": (
+        "def double(x_ref, o_ref):\n    return x_ref[...]\n\npl.kernel(double)\nreference(double)",
+        Body("double"),
+        "`double` is also used at line 5, which may need its value",
+    ),
+    "given to a function that calls it": (
+        "def double(x_ref, o_ref):\n    return x_ref[...]\n\ndef ref(f, x):\n    return f(x, None)\n\nref(double, 1)",
+        Body("double"),
+        "`double` is also used at line 7, which may need its value",
+    ),
+    "given on to a function that keeps it": (
+        "def double(x_ref, o_ref):\n    return x_ref[...]\n\ndef keep(f):\n    OPS.append(f)\n\n"
+        "def also(*, f):\n    keep(f)\n    g = f\n\nalso(f=double)",
+        Body("double"),
+        "`double` is also used at line 11, which may need its value",
+    ),
+    "given to a function that takes anything": (
+        "def double(x_ref, o_ref):\n    return x_ref[...]\n\ndef ref(*args):\n    pass\n\nref(double)",
+        Body("double"),
+        "`double` is also used at line 7, which may need its value",
+    ),
+    "decorated by something else": (
+        "@pl.kernel(out_type=OUT)\n@checked\ndef kernel(x_ref, o_ref):\n    return x_ref[...]",
+        Body(),
+        "`kernel` is decorated at line 2, which may need its value",
     ),
     "a method that is called for its value": (
         "class A:\n    def kernel(self, x_ref, o_ref):\n        return x_ref[...]\n\n"
@@ -1417,3 +1728,7 @@ def test_explain_page() -> None:
     assert rule is not None
     headings = [line.removeprefix("## ") for line in rule.page.splitlines() if line.startswith("## ")]
     assert headings == ["What it means", "Why it happens", "Example", "Use instead", "Fix safety"]
+
+
+def test_bare_name() -> None:
+    assert [bare_name(n) for n in ("sum_ref", "out_sum", "o_smem_ref", "a_out", "x")] == ["sum", "sum", "o", "a", "x"]

@@ -52,10 +52,10 @@ def test_an_edit_leaves_all_other_bytes(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"x = '\xff'\n", "not text that Python can read"),
+        (b"x = '\xff'\n", "not utf-8 text at line 1; declare its encoding"),
         (b"x = 1\ny = 2\nz = '\xff'\n", "not utf-8 text at line 3; declare its encoding"),
         (b"# coding: nonsense\n", "not text that Python can read"),
-        (b"\xff\xfex\x00", "not text that Python can read"),
+        (b"\xff\xfex\x00", "not utf-8 text at line 1; declare its encoding"),
     ],
 )
 def test_what_is_not_text_is_refused(data: bytes, message: str) -> None:

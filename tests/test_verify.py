@@ -63,6 +63,15 @@ def test_arrays_are_read_back_with_their_dtype(tmp_path: Path) -> None:
     assert back.tolist() == [1.5, -2.0]
 
 
+def test_what_was_never_written_is_told() -> None:
+    assert verify.is_hollow(np.full(4, np.nan, "f4"))
+    assert verify.is_hollow(np.full(4, np.nan, ml_dtypes.bfloat16))
+    assert verify.is_hollow(np.full(4, 2**31 - 1, "i4"))
+    assert not verify.is_hollow(np.array([np.nan, 1.0]))
+    assert not verify.is_hollow(np.ones(4, bool))
+    assert not verify.is_hollow(np.zeros(0))
+
+
 def call(name: str, numbers: tuple[Numbers, ...], stage: str = "run", shape: str = "f32[8]") -> KernelCall:
     return KernelCall(name, "pl.kernel", None, (shape,), (shape,), stage, numbers)
 

@@ -77,7 +77,8 @@ class Observer:
         """Start the server if it is not running; returns at once."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mgpu_fix.observe.server"],
+                # -P: the working directory is the user's, and may hold a random.py.
+                [sys.executable, "-P", "-m", "mgpu_fix.observe.server", self.folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=open(os.path.join(self.folder, "server.txt"), "wb"),  # noqa: SIM115 (the child's)
@@ -130,6 +131,9 @@ class Observer:
     def _read(self) -> dict[str, Any]:
         assert self._process is not None and self._process.stdout is not None
         line = self._process.stdout.readline()
+        while line and not line.startswith(b"{"):
+            # What a site customisation prints is not an answer.
+            line = self._process.stdout.readline()
         if not line:
             said = Path(self.folder, "server.txt").read_text(errors="replace").strip().splitlines()
             raise ObserverError(f"the process that runs programs ended: {said[-1] if said else 'no message'}")
@@ -181,11 +185,10 @@ class Observer:
             draws=draws,
             skip=self._skip,
             preset=self._preset,
+            cold=program.cold or bool(self._preset),
         )
         started = time.monotonic()
-        answer = {"cold": True} if program.cold or self._preset else self._ask(request)
-        if "cold" in answer:
-            answer = self._run_cold(request)
+        answer = self._ask(request)
         seconds = time.monotonic() - started
         self._slowest = self._slowest or seconds
         return self._gather(folder, answer, version, program, seconds, request.timeout)
@@ -199,27 +202,6 @@ class Observer:
         self._running = False
         return answer
 
-    def _run_cold(self, request: Request) -> dict[str, Any]:
-        path = Path(request.folder, "request.json")
-        path.write_text(json.dumps(to_json(request)), encoding="utf-8")
-        command = [sys.executable, "-c", "from mgpu_fix.observe.run import main; main()", str(path)]
-        with open(Path(request.folder, "output.txt"), "ab") as out:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env={**_environment(), **request.preset},
-                start_new_session=True,
-            )
-        try:
-            code = process.wait(request.timeout)
-        except subprocess.TimeoutExpired:
-            return {"timeout": True}
-        finally:
-            _kill_group(process)
-        return {"signal": -code} if code < 0 else {"exit": code}
-
     def _gather(
         self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float, limit: float
     ) -> tuple[Observation, dict[str, str]]:
@@ -228,6 +210,7 @@ class Observer:
         declared: list[Function] = []
         end: dict[str, Any] = {}
         preset: dict[str, str] = {}
+        callables: tuple[str, ...] = ()
         others = 0
         for kind, value in _events(folder / "events.jsonl"):
             match kind:
@@ -242,6 +225,8 @@ class Observer:
                     declared.append(from_json(Function, value))
                 case "preset":
                     preset.update(value)
+                case "callable":
+                    callables = tuple(value)
                 case "others":
                     others = value
                 case "end":
@@ -269,6 +254,7 @@ class Observer:
             jax=version,
             device=f"described {program.arch}",
             declared=tuple(declared),
+            callables=callables,
             others=others,
             seconds=seconds,
         )
@@ -292,15 +278,6 @@ def _environment() -> dict[str, str]:
     """
     own = {"JAX_PLATFORMS": "cpu", "JAX_TRACEBACK_FILTERING": "off", "OPENBLAS_NUM_THREADS": "1"}
     return {**os.environ, **own, "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, 9)
-        else:
-            process.kill()
-    process.wait()
 
 
 def _version(text: str) -> tuple[int, ...]:

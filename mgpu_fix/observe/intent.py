@@ -1,6 +1,7 @@
 """The intent shims: bodies that store what they return, so that a broken kernel computes what its author meant."""
 
 import functools
+import itertools
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from mgpu_fix.model import Returned
 from mgpu_fix.observe import jaxseam, locate
 from mgpu_fix.observe.kernels import Kernel, Trace
 from mgpu_fix.observe.values import Params, binds, leaves_of, params_of, tree_of
+from mgpu_fix.source.names import bare_name
 
 
 class Unclear(Exception):
@@ -45,12 +47,20 @@ def _run(kernel: Kernel, trace: Trace, refs: tuple[Any, ...], named: dict[str, A
     roles = ["input"] * first + ["output"] * kernel.output_count + ["scratch"] * (len(refs) - last)
     params = params_of(kernel.body, refs, named, roles)
     outputs = params[first:last]
-    written = tuple(p.name for i, p in enumerate(outputs) if trace.stored and i in trace.stored and p.name)
+    written = _written(refs[first:last], trace.stored)
     silent = kernel.entry == "plgpu.kernel"
-    _note(trace, kernel.entry, function, params, value, written, silent)
+    names = tuple(p.name for p, is_written in zip(outputs, written, strict=True) if is_written and p.name)
+    _note(trace, kernel.entry, function, params, value, names, silent)
     if trace.mode == "intended":
-        names = [p.name or "" for p in outputs]
-        _store(trace, value, list(refs[first:last]), names, trace.stored, silent)
+        free = [not is_written for is_written in written] if trace.stored is not None else None
+        _store(trace, value, list(refs[first:last]), [p.name or "" for p in outputs], free)
+
+
+def _written(outputs: Sequence[Any], stored: set[int] | None) -> list[bool]:
+    """Which output parameters the body writes by itself, if only in part; ``stored`` counts leaves."""
+    ends = list(itertools.accumulate(len(leaves_of(output)) for output in outputs))
+    starts = [0, *ends[:-1]] if ends else []
+    return [bool(stored and not stored.isdisjoint(range(a, b))) for a, b in zip(starts, ends, strict=True)]
 
 
 def warp_body(body: Any, entry: str, trace: Trace | None) -> Any:
@@ -108,17 +118,15 @@ def _note(
 
 
 def _store(
-    trace: Trace,
-    value: Any,
-    outputs: list[Any],
-    names: Sequence[str] = (),
-    stored: set[int] | None = None,
-    silent: bool = False,
+    trace: Trace, value: Any, outputs: list[Any], names: Sequence[str] = (), free: Sequence[bool] | None = None
 ) -> None:
-    """Write what a body returned into the outputs it was meant for, or say in ``trace`` that they cannot be told."""
+    """Write what a body returned into the outputs it was meant for, or say in ``trace`` that they cannot be told.
+
+    ``free`` are outputs that the body does not write by itself. Where it writes them all, what it returns comes last.
+    """
     try:
-        pairs = _targets(value, outputs, names, stored, silent)
-        arrays = [(ref, _fitted(leaf, ref)) for leaf, ref in pairs if not jaxseam.is_ref(leaf)]
+        pairs = _targets(value, outputs, names, free)
+        arrays = [(ref, _fitted(leaf, ref, len(pairs), free)) for leaf, ref in pairs if not jaxseam.is_ref(leaf)]
     except Unclear as e:
         trace.unclear = str(e)
         return
@@ -127,32 +135,35 @@ def _store(
 
 
 def _targets(
-    value: Any, outputs: list[Any], names: Sequence[str], stored: set[int] | None, silent: bool
+    value: Any, outputs: list[Any], names: Sequence[str], free: Sequence[bool] | None
 ) -> list[tuple[Any, Any]]:
     leaves = leaves_of(value)
     if all(jaxseam.is_ref(leaf) for leaf in leaves):
         return []
     targets = [ref for output in outputs for ref in leaves_of(output)]
-    free = [ref for i, ref in enumerate(outputs) if stored is not None and i not in stored]
     if isinstance(value, dict) and not any(isinstance(o, dict) for o in outputs):
-        bare = {n.removesuffix("_ref").removesuffix("_gmem"): ref for n, ref in zip(names, outputs, strict=False)}
+        bare = {bare_name(name): ref for name, ref in zip(names, outputs, strict=False)}
         if set(map(str, value)) != set(bare):
             raise Unclear("it returns a dict, and which output each key is for is not known")
         return [(leaf, bare[str(key)]) for key, leaf in value.items()]
-    if stored and len(free) == len(leaves) < len(targets):
-        targets = free
-    elif silent and stored is not None and not free:
-        # JAX drops the value and the body wrote everything: what it wrote is what the GPU computes.
-        return []
+    rest = [ref for output, is_free in zip(outputs, free or (), strict=False) if is_free for ref in leaves_of(output)]
+    if rest and len(rest) == len(leaves) < len(targets):
+        targets = rest
     if len(leaves) != len(targets):
-        raise Unclear(f"it returns {len(leaves)} values for {len(targets)} outputs")
+        raise Unclear(f"it returns {_count(leaves, 'value')} for {_count(targets, 'output')}")
     return list(zip(leaves, targets, strict=True))
 
 
-def _fitted(leaf: Any, ref: Any) -> Any:
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _fitted(leaf: Any, ref: Any, count: int, free: Sequence[bool] | None) -> Any:
     array = jnp.asarray(leaf)
     if array.shape != ref.shape:
-        if array.shape != ():
+        # Only a number that is written out says that all of the output is meant, and only where nothing else is in it.
+        fills = type(leaf) in (int, float) and count == 1 and (free is None or all(free))
+        if not fills:
             raise Unclear(f"it returns shape {array.shape}, the output has {ref.shape}")
         array = jnp.full(ref.shape, array)
     return array.astype(ref.dtype)

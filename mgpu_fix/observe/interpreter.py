@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,11 @@ class Interpreter:
         # Not the probe's lock: a trace may wait for a computation whose callback comes here.
         self._lock = threading.RLock()
         self._saved = 0
+        #: seconds and runs by label: kernels that differ in what they close over share one budget
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._runs: Counter[str] = Counter()
+        # Taken before the program runs, which may replace it.
+        self._open = open
 
     def run(self, call: Call, values: list[np.ndarray], constants: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
         """Outputs of the intended kernel and final values of its Refs; zeros where it cannot be run. Keeps a record."""
@@ -61,19 +67,22 @@ class Interpreter:
         if again is None:
             call.numbers[0] = replace(first, stable=False, why=call.unknown)
             return
-        drawn = self._execute(call, draw_like(call.first_inputs))
+        drawing = draw_like(call.first_inputs)
+        drawn = self._execute(call, drawing) if drawing is not None else None
         stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
         call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else ())
 
     def _over_budget(self, call: Call) -> str:
-        if call.summary().label in self.skip or call.spent > self.budget:
+        label = call.summary().label
+        if label in self.skip or self._spent[label] > self.budget:
             return TOO_LARGE
-        many = len(call.numbers) >= KEPT_CALLS and call.spent > EXTRA_SHARE * self.budget
+        many = self._runs[label] >= KEPT_CALLS and self._spent[label] > EXTRA_SHARE * self.budget
         return "called too often to interpret" if many else ""
 
     def _execute(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         started = time.monotonic()
-        allowed = max(0.1, self.budget - call.spent)
+        label = call.summary().label
+        allowed = max(0.1, self.budget - self._spent[label])
         try:
             with jaxseam.time_limit(allowed):
                 if call.compiled is None:
@@ -85,7 +94,10 @@ class Interpreter:
             call.unknown = TOO_LARGE if late else f"the interpreter cannot run it: {type(e).__name__}: {first_line(e)}"
             return None
         finally:
-            call.spent += time.monotonic() - started
+            seconds = time.monotonic() - started
+            call.spent += seconds
+            self._spent[label] += seconds
+            self._runs[label] += 1
 
     def _save(self, arrays: Sequence[np.ndarray]) -> tuple[str, ...]:
         names = []
@@ -94,6 +106,7 @@ class Interpreter:
             name = f"{self._saved:05d}.{array.dtype.name}.npy"
             # NumPy has no name for bfloat16 and the float8s: their bytes are kept, the name tells the dtype.
             plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
-            np.save(self.folder / name, np.ascontiguousarray(plain).reshape(array.shape), allow_pickle=False)
+            with self._open(self.folder / name, "wb") as file:
+                np.save(file, np.ascontiguousarray(plain).reshape(array.shape), allow_pickle=False)
             names.append(name)
         return tuple(names)

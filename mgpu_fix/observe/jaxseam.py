@@ -11,7 +11,7 @@ import inspect
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -191,6 +191,33 @@ def written_outputs(closed: Any, operands: int, outputs: int) -> set[int] | None
             stores = [e for e in bodies[0].effects if isinstance(e, (state_types.WriteEffect, state_types.AccumEffect))]
             return {_input_index(e, bodies[0].invars) - first for e in stores} & set(range(outputs))
     return None
+
+
+def mesh_axes(mesh: Callable[[str], Any]) -> dict[Any, int]:
+    """Names and sizes of a Mosaic GPU mesh's axes; ``mesh`` looks up a field of it."""
+    axes = dict(zip(mesh("grid_names") or (), mesh("grid") or (), strict=False))
+    axes |= dict(zip(mesh("cluster_names") or (), mesh("cluster") or (), strict=False))
+    if mesh("thread_name") is not None:
+        axes[mesh("thread_name")] = int(mesh("num_threads") or 1)
+    return axes
+
+
+def asks_its_place(closed: Any, axes: Container[Any]) -> bool:
+    """Whether a traced call asks for its index along one of ``axes``, or for a program id."""
+    return any(
+        eqn.primitive.name == "program_id" or (eqn.primitive.name == "axis_index" and eqn.params["axis_name"] in axes)
+        for eqn in _all_equations(closed.jaxpr)
+    )
+
+
+def _all_equations(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in eqn.params.values():
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns"):
+                    yield from _all_equations(inner)
 
 
 def _input_index(effect: Any, invars: Sequence[Any]) -> int:

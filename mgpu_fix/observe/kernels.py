@@ -28,6 +28,8 @@ class Kernel:
     function: Function | None
     semantics: str = ""
     thread_name: str | None = None
+    #: names and sizes of the mesh's axes: blocks, clusters and warpgroups that each run the body
+    axes: dict[Any, int] = field(default_factory=dict)
     #: made by JAX's rule for ``vmap``, whose numbers are those of the kernel that it batches
     batched: bool = False
 
@@ -95,6 +97,7 @@ class Call:
     failures: list[int] = field(default_factory=list)
     intended: Any = None
     constants: list[Any] = field(default_factory=list)
+    unwritten: list[int] = field(default_factory=list)
     compiled: Any = None
     unknown: str = ""
     spent: float = 0.0
@@ -138,5 +141,6 @@ class Call:
             stage=self.stage,
             numbers=() if self.kernel.batched else tuple(self.numbers),
             failures=tuple(self.failures),
+            unwritten=tuple(self.unwritten),
             seconds=round(self.spent, 3),
         )

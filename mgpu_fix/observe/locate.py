@@ -1,6 +1,7 @@
 """From an exception, a frame or a function object to a place in the user's source."""
 
 import ast
+import builtins
 import functools
 import linecache
 import os
@@ -95,13 +96,14 @@ def user_function(function: Any) -> types.FunctionType | None:
                 return candidate
             if hasattr(candidate, "__wrapped__"):
                 queue.append(candidate.__wrapped__)
-            queue += [c.cell_contents for c in candidate.__closure__ or () if _filled(c) and callable(c.cell_contents)]
+            queue += [c.cell_contents for c in candidate.__closure__ or () if filled(c) and callable(c.cell_contents)]
         elif hasattr(candidate, "__wrapped__"):
             queue.append(candidate.__wrapped__)
     return None
 
 
-def _filled(cell: types.CellType) -> bool:
+def filled(cell: types.CellType) -> bool:
+    """Whether a closure's cell has a value yet."""
     try:
         _ = cell.cell_contents
     except ValueError:
@@ -171,28 +173,62 @@ def _raised_at(error: BaseException) -> str:
 
 
 @functools.cache
-def _guards(path: str) -> list[tuple[int, int]]:
-    """Line ranges whose errors the program expects: ``try`` bodies with handlers, ``with pytest.raises`` blocks."""
+def _guards(path: str) -> list[tuple[int, int, list[ast.expr | None]]]:
+    """Where the program expects errors: line ranges of ``try`` bodies and of ``with pytest.raises`` blocks, each with
+    the types that it expects there (None for all). A handler that raises or exits expects nothing."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
         return []
-    ranges = []
+    guards = []
     for node in ast.walk(tree):
-        expects = isinstance(node, ast.Try) and bool(node.handlers)
-        if isinstance(node, ast.With):
+        types_: list[ast.expr | None] = []
+        if isinstance(node, ast.Try | ast.TryStar):
+            types_ = [h.type for h in node.handlers if not any(map(_gives_up, h.body))]
+        elif isinstance(node, ast.With):
             calls = [i.context_expr for i in node.items if isinstance(i.context_expr, ast.Call)]
-            names = [ast.unparse(c.func).rpartition(".")[2] for c in calls]
-            expects = any(n in ("raises", "assertRaises", "assertRaisesRegex", "suppress") for n in names)
-        if expects:
-            body = node.body  # type: ignore[attr-defined]
-            ranges.append((body[0].lineno, body[-1].end_lineno))
-    return ranges
+            for call in calls:
+                if ast.unparse(call.func).rpartition(".")[2] in _EXPECTING:
+                    types_ += call.args or [None]
+        if types_ and isinstance(node, ast.Try | ast.TryStar | ast.With):
+            guards.append((node.body[0].lineno, node.body[-1].end_lineno or 0, types_))
+    return guards
 
 
-def is_caught() -> bool:
-    """Whether the user's innermost frame stands where the program expects an error."""
+#: context managers, by the last part of their name, whose arguments are errors that they expect
+_EXPECTING = ("raises", "assertRaises", "assertRaisesRegex", "suppress")
+
+
+def _gives_up(statement: ast.stmt) -> bool:
+    exits = ("exit", "_exit", "fail", "abort", "skip")
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in exits:
+            return True
+    return False
+
+
+def is_caught(error: BaseException) -> bool:
+    """Whether the user's innermost frame stands where the program expects this error and goes on after it."""
     frame = next(user_frames(), None)
     if frame is None:
         return False
-    return any(a <= frame.f_lineno <= b for a, b in _guards(frame.f_code.co_filename))
+    for first, last, types_ in _guards(frame.f_code.co_filename):
+        if first <= frame.f_lineno <= last and any(_is_a(error, t, frame) for t in types_):
+            return True
+    return False
+
+
+def _is_a(error: BaseException, expected: ast.expr | None, frame: types.FrameType) -> bool:
+    if expected is None:
+        return True
+    if isinstance(expected, ast.Tuple):
+        return any(_is_a(error, element, frame) for element in expected.elts)
+    names = ast.unparse(expected).split(".")
+    scope = {**vars(builtins), **frame.f_globals, **frame.f_locals}
+    value = scope.get(names[0])
+    for name in names[1:]:
+        value = getattr(value, name, None)
+    # What cannot be looked up without running it is taken at its word.
+    return isinstance(error, value) if isinstance(value, type) else True

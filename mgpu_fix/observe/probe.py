@@ -11,8 +11,11 @@ The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.che
 
 import functools
 import inspect
+import math
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ class Probe:
         self.others = 0
         self._tracing = Tracing()
         self._lock = threading.RLock()
+        self._made: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ patching
 
@@ -75,7 +79,7 @@ class Probe:
             def build(body: Any, interpret: Any) -> Any:
                 return original(body, *rest, **kwargs, **({"interpret": interpret} if interpret else {}))
 
-            return self._declare("plgpu.kernel", body, build, outputs, kwargs, kwargs.get("thread_name"))
+            return self._declare("plgpu.kernel", body, build, outputs, kwargs, kwargs.get)
 
         return kernel
 
@@ -108,7 +112,7 @@ class Probe:
                 return original([(mesh, body)], out_types, **kwargs | ({"interpret": interpret} if interpret else {}))
 
             described = {**kwargs, "mesh": mesh}
-            return self._declare("pl.kernel", body, build, out_types, described, mesh.thread_name)
+            return self._declare("pl.kernel", body, build, out_types, described, lambda name: getattr(mesh, name, None))
 
         return mpmd_map
 
@@ -132,7 +136,7 @@ class Probe:
             def build(body: Any, interpret: Any) -> Any:
                 return original(body, outputs, *args[2:], **rest, **({"interpret": interpret} if interpret else {}))
 
-            return self._declare("pl.pallas_call", body, build, outputs, rest, None)
+            return self._declare("pl.pallas_call", body, build, outputs, rest, lambda name: None)
 
         return pallas_call
 
@@ -200,8 +204,9 @@ class Probe:
         build: Callable[[Any, Any], Any],
         outputs: Any,
         described: Mapping[str, Any],
-        thread_name: Any,
+        mesh: Callable[[str], Any],
     ) -> Callable[..., Any]:
+        """A kernel for the program to call; ``described`` is what it was declared with, ``mesh`` looks up a field."""
         function = locate.user_function(body)
         semantics = str(getattr(described.get("compiler_params"), "lowering_semantics", "")).rpartition(".")[2]
         kernel = Kernel(
@@ -209,10 +214,11 @@ class Probe:
             body=body,
             build=build,
             outputs=outputs,
-            identity=fingerprint([entry, body, outputs, dict(described)]),
+            identity=fingerprint([entry, outputs, dict(described)]),
             function=locate.describe(function) if function else None,
             semantics=semantics or jaxseam.default_semantics(),
-            thread_name=thread_name if isinstance(thread_name, str) else None,
+            thread_name=mesh("thread_name"),
+            axes=jaxseam.mesh_axes(mesh),
             batched=body is not function and getattr(body, "__name__", "") == jaxseam.BATCHED_BODY,
         )
         if kernel.function and kernel.function not in self.declared:
@@ -224,7 +230,12 @@ class Probe:
 
         # Not functools.wraps: jit would read the body's signature off it, Refs and all.
         run.__name__ = kernel.name
+        self._made.add(run)
         return run
+
+    def is_kernel(self, value: object) -> bool:
+        """Whether a value of the program's is a kernel that can be called."""
+        return callable(value) and any(value is made for made in self._made)
 
     # ------------------------------------------------------------------ calls
 
@@ -236,13 +247,14 @@ class Probe:
         with self._lock:
             call = self._observed(kernel, flat, tree)
             self.records.met_again(call)
-        if call.error is not None and self.records.caught_here():
+        if call.error is not None and self.records.caught_here(call.error):
             raise call.error
         outs = self._staged(call, flat) if jaxseam.is_tracing(flat) else self._eager(call, flat)
         return jax.tree.unflatten(jax.tree.structure(kernel.outputs), outs)
 
     def _observed(self, kernel: Kernel, flat: list[Any], tree: Any) -> Call:
-        key = fingerprint([kernel.identity, str(tree), [jaxseam.type_of(v) for v in flat]])
+        # JAX traces a kernel at every call, so what it reads of the program's state counts as it is now.
+        key = fingerprint([kernel.identity, kernel.body, str(tree), [jaxseam.type_of(v) for v in flat]])
         call = self.calls.get(key)
         if call is None:
             avals, refs = [jaxseam.aval_of(v) for v in flat], [jaxseam.is_ref(v) for v in flat]
@@ -264,6 +276,8 @@ class Probe:
         except Exception as e:
             call.error = e
         stored = self._stores(call, closed)
+        if stored is not None and call.stage == "run":
+            call.unwritten = sorted(set(range(len(kernel.output_avals))) - stored)
         if stored is None and (real.returned or call.stage == "trace"):
             stored = self._stores_where_nothing_is_returned(call)
         intended = Trace("intended", kernel, call.width, stored)
@@ -278,8 +292,9 @@ class Probe:
 
     def _write_down(self, call: Call, real: Trace, intended: Trace) -> None:
         kernel = call.kernel
+        varies = self._varies(call)
         facts = Facts(
-            returned=tuple(intended.returned or real.returned),
+            returned=tuple(replace(r, varies=varies) for r in intended.returned or real.returned),
             callee=real.callee or kernel.entry,
             semantics=kernel.semantics,
             thread_name=kernel.thread_name,
@@ -295,6 +310,13 @@ class Probe:
             at = kernel.function
             place = call.span or (Span(at.path, at.line, at.column, at.line, at.column) if at else None)
             call.failures.append(self.records.raised(call.error, call.stage, kernel.name, facts, place))
+
+    def _varies(self, call: Call) -> bool:
+        """Whether several programs run the kernel and it asks which one it is, so that each may compute its own."""
+        axes = call.kernel.axes
+        if math.prod(axes.values()) == 1:
+            return False
+        return call.intended is None or jaxseam.asks_its_place(call.intended.jaxpr, axes)
 
     def _traced(self, call: Call, trace: Trace) -> Any:
         interpret = None if trace.mode == "real" else jaxseam.interpreter()
@@ -321,8 +343,9 @@ class Probe:
     # ------------------------------------------------------------------ numbers
 
     def _eager(self, call: Call, flat: list[Any]) -> list[Any]:
-        values = [np.asarray(v[...] if ref else v) for v, ref in zip(flat, call.refs, strict=True)]
-        outs = self.interpreter.run(call, values)
+        with jax.transfer_guard("allow"):
+            values = [np.asarray(v[...] if ref else v) for v, ref in zip(flat, call.refs, strict=True)]
+            outs = self.interpreter.run(call, values)
         count = len(call.kernel.output_avals)
         self._write_back(call, flat, outs[count:])
         return [jnp.asarray(o) for o in outs[:count]]
@@ -347,7 +370,10 @@ class Probe:
             with self._tracing.of(trace):
                 return tuple(call.flat(call.kernel.build(intent.kernel_body(call.kernel, trace), None))(*operands))
 
-        outs = jax.lax.platform_dependent(*values, cuda=run_on_gpu, default=run_here)
+        # Differentiating a kernel fails in JAX, and is to fail in JAX's words.
+        here = jax.custom_jvp(run_here)
+        here.defjvp(lambda primals, tangents: jax.jvp(run_on_gpu, primals, tangents))
+        outs = jax.lax.platform_dependent(*values, cuda=run_on_gpu, default=here)
         count = len(call.kernel.output_avals)
         self._write_back(call, flat, outs[count:])
         return list(outs[:count])

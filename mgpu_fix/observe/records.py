@@ -17,9 +17,9 @@ class Records:
         self.failures: list[Failure] = []
         self._errors: list[BaseException] = []
 
-    def caught_here(self) -> bool:
-        """Whether the program stands where it expects an error, so that none of its errors is a failure."""
-        return not self.include_caught and locate.is_caught()
+    def caught_here(self, error: BaseException) -> bool:
+        """Whether the program stands where it expects ``error``, so that it is no failure."""
+        return not self.include_caught and locate.is_caught(error)
 
     def knows(self, error: BaseException) -> bool:
         """Whether this very exception was written down."""
@@ -29,7 +29,7 @@ class Records:
         self, error: BaseException, stage: str, kernel: str = "", facts: Facts = Facts(), place: Span | None = None
     ) -> int:
         """Write down an exception; returns its number. ``place`` is used where neither it nor the stack has one."""
-        failure = locate.failure(error, stage, kernel, facts, self.caught_here())
+        failure = locate.failure(error, stage, kernel, facts, self.caught_here(error))
         if facts.returned and stage == "trace" and "should return None" in failure.message:
             failure = replace(failure, span=locate.return_span(facts.returned[0].body))
         self._errors.append(error)
@@ -37,8 +37,9 @@ class Records:
 
     def met_again(self, call: Call) -> None:
         """A call that failed where the program expects it is no longer expected once it is made elsewhere, too."""
-        for i in call.failures if not self.caught_here() else ():
-            if self.failures[i].caught:
+        expected = call.error is not None and self.caught_here(call.error)
+        for i in call.failures:
+            if self.failures[i].caught and not expected:
                 self.failures[i] = replace(self.failures[i], caught=False)
                 self.emit("uncaught", i)
 
@@ -58,8 +59,7 @@ class Records:
     def _seen(self, kind: str, message: str, span: Span | None, call: Call, facts: Facts) -> int:
         """A failure that JAX does not raise."""
         chain = ((kind, message),)
-        name, caught = call.kernel.name, self.caught_here()
-        return self._add(Failure(kind, message, "trace", span, name, chain, facts=facts, caught=caught))
+        return self._add(Failure(kind, message, "trace", span, call.kernel.name, chain, facts=facts))
 
     def _add(self, failure: Failure) -> int:
         for i, known in enumerate(self.failures):

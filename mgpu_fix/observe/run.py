@@ -5,11 +5,20 @@ goes to ``output.txt``.
 """
 
 import ast
+import atexit
+import contextlib
+import functools
+import importlib.util
+import inspect
 import json
+import math
 import os
+import re
 import sys
+import threading
 import traceback
 import types
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +48,13 @@ class Request:
     draws: tuple[tuple[str, ...], ...] | None = None
     skip: tuple[str, ...] = ()
     preset: dict[str, str] = field(default_factory=dict)
+    cold: bool = False
 
+
+#: local modules that are read to see whether a program uses Pallas, before only a run can tell
+MOST_MODULES = 200
+#: the largest array that --arg makes
+MOST_ELEMENTS = 1 << 28
 
 #: described devices by architecture: compute capability, name, streaming multiprocessors
 DEVICES = {
@@ -51,28 +66,36 @@ DEVICES = {
 def perform(request: Request) -> None:
     """Run the program and end the process. Never returns."""
     folder = Path(request.folder)
-    events = open(folder / "events.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (open until os._exit)
+    opened, write, close = os.open, os.write, os.close
 
     def emit(kind: str, value: Any) -> None:
-        events.write(json.dumps({kind: to_json(value)}) + "\n")
-        events.flush()
+        # Opened for each line, by functions taken before the program ran: it may close all files and replace open().
+        line = (json.dumps({kind: to_json(value)}) + "\n").encode()
+        file = opened(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        write(file, line)
+        close(file)
 
     _redirect(folder / "output.txt")
     try:
         _perform(request, folder, emit)
     except BaseException as e:  # what goes wrong here is ours, and must not look like the program's
         emit("end", {"status": "blocked", "reason": f"mgpu-fix itself failed: {type(e).__name__}: {e}"})
-        traceback.print_exc()
+        with contextlib.suppress(Exception):
+            traceback.print_exc()
     finally:
-        events.close()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         os._exit(0)
 
 
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # The program may have closed them, or put something else there.
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
 def _redirect(output: Path) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     null, out = os.open(os.devnull, os.O_RDONLY), os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(null, 0)
     os.dup2(out, 1)
@@ -91,6 +114,7 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     probe = Probe(folder, emit, request.budget, frozenset(request.skip), request.include_caught)
     probe.install()
 
+    handlers = _take_exit_handlers()
     end: dict[str, Any] = {"status": "ok", "exit_code": 0, "reason": "", "span": None}
     sys.argv = [request.path, *request.argv]
     # As the interpreter does: the arguments as they were given, the file by its absolute path.
@@ -100,23 +124,20 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
         exec(compile(_read(path), path, "exec"), module.__dict__)
         if request.call or not probe.calls:
             _call_kernel(request, module.__dict__)
-        _wait_for_computations()
+        _finish(handlers)
     except SystemExit as e:
         end["exit_code"] = e.code if isinstance(e.code, int) else 0 if e.code is None else 1
         if end["exit_code"] or not probe.calls:
             end |= {"status": "stopped", "reason": f"it exits with {e.code!r}", "span": locate.error_span(e)}
     except BaseException as e:
         end |= _stopped(e, probe)
-    finally:
-        # What the interpreter still has to prove must not show up in the program's output.
-        sys.stdout.flush()
-        sys.stderr.flush()
+    _flush()
+    emit("callable", [name for name, value in module.__dict__.items() if probe.is_kernel(value)])
     for call in probe.calls.values():
         emit("call", call.summary())
     emit("others", probe.others)
     emit("end", to_json(end))
     probe.prove_more(None if request.draws is None else frozenset(request.draws))
-    emit("proved", True)
 
 
 def _read(path: str) -> bytes:
@@ -128,7 +149,7 @@ def _main_module(path: str) -> types.ModuleType:
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=__builtins__, __spec__=None, __cached__=None)
     sys.modules["__main__"] = module
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     return module
 
 
@@ -138,14 +159,19 @@ def _call_kernel(request: Request, namespace: dict[str, Any]) -> None:
     function = namespace.get(name)
     if request.call and not callable(function):
         raise _Unusable(f"it defines no function {name!r}; --call names one at module level")
-    if not callable(function):
+    examples = namespace.get("example_args")
+    if not callable(function) or not (request.call or callable(examples)):
         return
-    if request.args:
-        function(*map(_argument, request.args))
-    elif callable(namespace.get("example_args")):
-        function(*namespace["example_args"]())
-    elif request.call:
-        function()
+    args = tuple(map(_argument, request.args))
+    if not request.args and callable(examples):
+        args = examples()
+        if not isinstance(args, (tuple, list)):
+            raise _Unusable("example_args() must return a tuple with one array for each operand")
+    try:
+        inspect.signature(function).bind(*args)
+    except (TypeError, ValueError) as e:
+        raise _Unusable(f"{name} cannot be called with {len(args)} arguments ({e}); give each one with --arg") from None
+    function(*args)
 
 
 class _Unusable(Exception):
@@ -157,21 +183,46 @@ def _argument(spec: str) -> Any:
     import jax.numpy as jnp
     import numpy as np
 
-    name, _, shape = spec.rstrip("]").partition("[")
-    kinds = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint"}
-    letters = name.rstrip("0123456789")
+    kinds = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint", "bool": "bool"}
+    parts = re.fullmatch(r"(bf|f|s|i|u|bool)(\d*)\[((?:\d+(?:,\d+)*)?)\]", spec)
     try:
-        dtype = jnp.dtype("bool" if name == "bool" else kinds[letters] + name[len(letters) :])
-        dims = tuple(int(n) for n in shape.split(",") if n)
-    except (KeyError, TypeError, ValueError):
-        raise _Unusable(f"--arg {spec!r} is no shape; write it like f32[128,128] or bf16[64]") from None
+        if parts is None:
+            raise ValueError
+        dtype = jnp.dtype(kinds[parts[1]] + parts[2])
+    except (TypeError, ValueError):
+        raise _Unusable(f"--arg {spec!r} is no type; write it like f32[128,128] or bf16[64]") from None
+    dims = tuple(int(n) for n in parts[3].split(",") if n)
+    if math.prod(dims) > MOST_ELEMENTS:
+        raise _Unusable(f"--arg {spec} is too large to make here; call the kernel at a smaller shape")
     return jnp.asarray((np.arange(int(np.prod(dims))) % 251).reshape(dims)).astype(dtype)
 
 
-def _wait_for_computations() -> None:
+def _finish(handlers: list[Callable[[], object]]) -> None:
+    """What Python does when a script has come to its end: wait for its threads, then run its exit handlers."""
     import jax
 
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    while handlers:
+        handlers.pop()()
     jax.effects_barrier()
+
+
+def _take_exit_handlers() -> list[Callable[[], object]]:
+    """From now on, what is registered for exit lands in the list: JAX's own handlers, which would shut it down before
+    its kernels are proven, were registered before."""
+    handlers: list[Callable[[], object]] = []
+
+    def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        handlers.append(functools.partial(function, *args, **kwargs))
+        return function
+
+    def unregister(function: Callable[..., Any]) -> None:
+        handlers[:] = [h for h in handlers if getattr(h, "func", None) != function]
+
+    atexit.register, atexit.unregister = register, unregister  # type: ignore[assignment]
+    return handlers
 
 
 def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
@@ -199,7 +250,8 @@ def _print_traceback(error: BaseException) -> None:
     while link is not None:
         link.stack = traceback.StackSummary.from_list([f for f in link.stack if not f.filename.startswith(package)])
         link = link.__cause__ or link.__context__
-    print("".join(told.format()), end="", file=sys.stderr)
+    with contextlib.suppress(Exception):
+        print("".join(told.format()), end="", file=sys.stderr)
 
 
 def is_pallas_error(error: BaseException) -> bool:
@@ -239,6 +291,8 @@ def _watch_environment(request: Request, emit: Any) -> None:
         if event != "os.putenv":
             return
         name, value = (os.fsdecode(a) for a in args)
+        if name.startswith("JAX_") and _uses_jax_already():
+            return
         ours = name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_TRACEBACK_FILTERING")
         if name.startswith(ENVIRONMENT) and not ours and name not in request.preset and os.environ.get(name) != value:
             emit("preset", {name: value})
@@ -247,29 +301,60 @@ def _watch_environment(request: Request, emit: Any) -> None:
     sys.addaudithook(hook)
 
 
-def imports_pallas(path: Path, seen: set[Path] | None = None) -> bool:
-    """Whether a program, or a module beside it that it imports, speaks of Pallas; static, nothing is run."""
+def _uses_jax_already() -> bool:
+    """Whether the program has imported JAX, which reads its own variables then and not again."""
+    import jax
+
+    return any(value is jax for value in list(vars(sys.modules["__main__"]).values()))
+
+
+def uses_pallas(path: Path, seen: set[Path] | None = None) -> bool | None:
+    """Whether a program, or user code that it imports, speaks of Pallas; None if only a run can tell. Runs nothing."""
     seen = set() if seen is None else seen
-    if path in seen or len(seen) > 200:
+    if path in seen:
         return False
+    if len(seen) > MOST_MODULES:
+        return None
     seen.add(path)
     try:
         data = path.read_bytes()
-        if b"pallas" in data or b"mosaic" in data:
-            return True
         tree = ast.parse(data)
     except (OSError, SyntaxError, ValueError):
-        return False
+        return None
+    if b"pallas" in data or b"mosaic" in data:
+        return True
+    found: bool | None = None if b"import_module" in data or b"__import__" in data else False
+    for file in _imported_files(path, tree):
+        uses = uses_pallas(file, seen) if file else None
+        if uses:
+            return True
+        found = None if uses is None else found
+    return found
+
+
+def _imported_files(path: Path, tree: ast.Module) -> Iterator[Path | None]:
+    """User files that a module imports, None for one that is not found; installed packages are left out."""
     for node in ast.walk(tree):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
-            names = [node.module or "", *(f"{node.module or ''}.{a.name}".strip(".") for a in node.names)]
+            module = node.module or ""
+            names = [module, *(f"{module}.{a.name}".strip(".") for a in node.names)]
         for name in names:
-            base = path.parent / Path(*name.split(".")) if name else path.parent
-            for file in (base.with_suffix(".py"), base / "__init__.py"):
-                if file.is_file() and imports_pallas(file, seen):
-                    return True
-    return False
+            base = path.parent.joinpath(*name.split("."))
+            beside = [f for f in (base.with_suffix(".py"), base / "__init__.py") if name and f.is_file()]
+            yield from beside
+            if name and not beside and not path.parent.joinpath(name.split(".")[0]).exists():
+                yield from _elsewhere(name.split(".")[0])
+
+
+def _elsewhere(package: str) -> Iterator[Path | None]:
+    if package in sys.stdlib_module_names:
+        return
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None and "-packages" in spec.origin:
+            return
+    yield None
 
 
 def main() -> None:

@@ -1,22 +1,24 @@
 """The process that imports JAX once and forks one process per run. It runs no user code and starts no backend.
 
 Requests come as JSON lines on standard input: a ``Request``; the answer, one JSON line on standard output, says how
-the run ended: ``{"exit": code}``, ``{"signal": number}`` or ``{"timeout": seconds}``. At end of input the server ends,
-and so does the run that is under way.
+the run ended: ``{"exit": code}``, ``{"signal": number}`` or ``{"timeout": true}``. At end of input the server ends, and
+so does the run that is under way, and the folder named on its command line goes.
 """
 
 import contextlib
 import json
 import os
 import select
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
-from mgpu_fix.model import from_json
+from mgpu_fix.model import from_json, to_json
 from mgpu_fix.observe.run import Request, perform
 
 
@@ -59,7 +61,9 @@ def serve() -> None:
     _answer(answers, hello)
     for line in _lines():
         request = from_json(Request, json.loads(line))
-        _answer(answers, _run(request))
+        child = _fork(request) if can_fork() and not request.cold else _spawn(request)
+        _answer(answers, _outcome(child, request))
+    _end()
 
 
 def _answer(answers: Any, value: dict[str, Any]) -> None:
@@ -79,9 +83,28 @@ def _lines() -> Any:
             yield line
 
 
-def _run(request: Request) -> dict[str, Any]:
-    if not can_fork():
-        return {"cold": True}
+def _end() -> NoReturn:
+    """The client is gone. If it was killed it could not take its folder with it."""
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    os._exit(0)
+
+
+def _spawn(request: Request) -> int:
+    """A run in a fresh process, for programs that must set variables before JAX is imported."""
+    path = os.path.join(request.folder, "request.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(to_json(request), f)
+    command = [sys.executable, "-P", "-c", "from mgpu_fix.observe.run import main; main()", path]
+    environment = {**os.environ, **request.preset}
+    with open(os.path.join(request.folder, "output.txt"), "ab") as out:
+        process = subprocess.Popen(
+            command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+    process.returncode = 0  # waiting for it is ours
+    return process.pid
+
+
+def _fork(request: Request) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         child = os.fork()
@@ -89,15 +112,20 @@ def _run(request: Request) -> dict[str, Any]:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         perform(request)
-    started = time.monotonic()
-    from mgpu_fix.observe import jaxseam
+    return child
 
-    # The first run imports this for itself; meanwhile we do, for all later ones.
-    jaxseam.import_the_rest()
+
+def _outcome(child: int, request: Request) -> dict[str, Any]:
+    """How the run ended; it and whatever it left in its process group are gone then."""
+    deadline = time.monotonic() + request.timeout
+    if can_fork():
+        from mgpu_fix.observe import jaxseam
+
+        # The first run imports this for itself; meanwhile we do, for all later ones.
+        jaxseam.import_the_rest()
     try:
-        return _wait(child, started + request.timeout)
+        return _wait(child, deadline)
     finally:
-        # Whatever the program left behind goes with it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
 
@@ -116,7 +144,7 @@ def _wait(child: int, deadline: float) -> dict[str, Any]:
         if select.select([0], [], [], pause)[0] and not _has_input():
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            sys.exit(0)
+            _end()
         pause = min(0.02, pause * 1.5)
 
 

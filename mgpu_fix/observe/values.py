@@ -17,10 +17,15 @@ from mgpu_fix.observe import jaxseam, locate
 
 def binds(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     try:
-        inspect.signature(function).bind(*args, **kwargs)
+        _signature(function).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _signature(function: Any) -> inspect.Signature:
+    # What functools.wraps says of a wrapper are not the wrapper's own parameters.
+    return inspect.signature(function, follow_wrapped=False)
 
 
 class Params(list[Param]):
@@ -37,7 +42,7 @@ def params_of(body: Any, refs: tuple[Any, ...], named: Mapping[str, Any], roles:
     if not binds(body, refs, named) and outputs:
         given = [i for i in given if i not in outputs]
     with contextlib.suppress(TypeError, ValueError):
-        signature = inspect.signature(body)
+        signature = _signature(body)
         positional = [
             p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         ]
@@ -107,50 +112,69 @@ def digest_arrays(arrays: Sequence[np.ndarray]) -> str:
     return h.hexdigest()[:24]
 
 
-def draw_like(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The same shapes with random floats from a fixed seed; everything else as it was given."""
+def draw_like(values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """The same shapes with random floats from a fixed seed, everything else as it was given; None if no float is."""
     rng = np.random.default_rng(20240229)
-    return [
-        v
-        if v.dtype.kind in "biuc" or v.dtype.name.startswith(("int", "uint"))
-        else rng.standard_normal(v.shape).astype(v.dtype)
-        for v in values
-    ]
+    random = [v.dtype.kind not in "biuc" and not v.dtype.name.startswith(("int", "uint")) for v in values]
+    if not any(random):
+        return None
+    return [rng.standard_normal(v.shape).astype(v.dtype) if r else v for v, r in zip(values, random, strict=True)]
+
+
+#: how deep the state that a kernel reads is looked into
+_DEPTH = 6
 
 
 def fingerprint(value: Any) -> str:
-    """A name for what a kernel is made of: equal only if code, closures and parameters are."""
+    """A name for what a kernel is made of: equal only if its code, what that reads of the program's state, and its
+    parameters are. Objects that cannot be looked into count by identity."""
     h = hashlib.sha256()
     seen: set[int] = set()
 
-    def add(v: Any) -> None:
-        if isinstance(v, (np.ndarray, np.generic)):
-            h.update(digest_arrays([np.asarray(v)]).encode())
-        elif isinstance(v, jax.core.Tracer) or id(v) in seen:
+    def add(v: Any, depth: int) -> None:
+        if isinstance(v, jax.core.Tracer) or (depth == 0 and not isinstance(v, _PLAIN)):
             h.update(str(id(v)).encode())
-        elif isinstance(v, jax.Array):
+        elif isinstance(v, (np.ndarray, np.generic, jax.Array)):
             h.update(digest_arrays([np.asarray(v)]).encode())
-        elif isinstance(v, (list, tuple, dict, set, frozenset)):
+        elif isinstance(v, (*_PLAIN, types.ModuleType)):
+            h.update(repr(v).encode())
+        elif id(v) in seen:
+            h.update(b"again")
+        else:
             seen.add(id(v))
             h.update(type(v).__name__.encode())
-            for item in v.items() if isinstance(v, dict) else v:
-                add(item)
-        elif isinstance(v, functools.partial):
-            add([v.func, v.args, v.keywords])
-        elif isinstance(v, types.MethodType):
-            h.update(str(id(v.__self__)).encode())
-            add(v.__func__)
-        elif isinstance(v, types.FunctionType):
-            seen.add(id(v))
-            code = v.__code__
-            h.update(f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname}".encode())
-            h.update(code.co_code + repr(code.co_consts).encode())
-            add([c.cell_contents for c in v.__closure__ or () if locate._filled(c)])
-            add([v.__defaults__, v.__kwdefaults__])
-            simple = (int, float, str, bool, tuple)
-            add([v.__globals__[n] for n in code.co_names if isinstance(v.__globals__.get(n), simple)])
-        else:
-            h.update(repr(v).encode())
+            for part in _parts(v):
+                add(part, depth - 1)
 
-    add(value)
+    add(value, _DEPTH)
     return h.hexdigest()[:24]
+
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), np.dtype, type)
+
+
+def _parts(value: Any) -> list[Any]:
+    match value:
+        case dict():
+            return [*value.items()]
+        case list() | tuple() | set() | frozenset():
+            return [*value]
+        case functools.partial():
+            return [value.func, value.args, value.keywords]
+        case types.MethodType():
+            return [value.__self__, value.__func__]
+        case types.FunctionType():
+            return _function_parts(value)
+    state = getattr(value, "__dict__", None)
+    return [repr(value)] if not state else [*state.items()]
+
+
+def _function_parts(function: types.FunctionType) -> list[Any]:
+    code = function.__code__
+    place = f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname}"
+    cells = [c.cell_contents for c in function.__closure__ or () if locate.filled(c)]
+    parts = [place, code.co_code, repr(code.co_consts), cells, function.__defaults__, function.__kwdefaults__]
+    if locate.is_user(code.co_filename):
+        used = [*code.co_names, *(n for c in code.co_consts if isinstance(c, types.CodeType) for n in c.co_names)]
+        parts += [function.__globals__[n] for n in used if n in function.__globals__]
+    return parts

@@ -13,8 +13,8 @@ def render(report: Report) -> str:
 
 
 def dump(value: Any) -> str:
-    """Any plain value as JSON text."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """Any plain value as JSON text; what is no Unicode, as in a file name, is escaped."""
+    return json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
 def schema() -> dict[str, Any]:

@@ -27,13 +27,15 @@ class TextReport:
 
     def _file(self, file: FileReport, report: Report, diffs: bool) -> Iterator[str]:
         yield f"{self.paint(file.path, 'bold')}: {self.paint(self._headline(file), _STATUS[file.status])}"
-        for fix in file.fixes:
+        written = file.status != "blocked"
+        for fix in file.fixes if written else ():
             yield from self._fix(fix)
-        if file.diff and diffs:
+        if file.diff and diffs and written:
             yield ""
-            yield from (self._diff_line(line) for line in file.diff.splitlines())
+            # Not splitlines(): a form feed or U+2028 ends no line of a patch.
+            yield from (self._diff_line(line) for line in file.diff.removesuffix("\n").split("\n"))
             yield ""
-        yield from self._proofs(file, report)
+        yield from self._proofs(file, report) if written else ()
         for item in file.remaining:
             yield from self._remaining(item)
         if file.reason and file.status != "blocked":
@@ -83,7 +85,7 @@ class TextReport:
         arch = report.device.removeprefix("described ")
         text = f"{kernel.inputs}; lowers for {arch}"
         if kernel.verified_by is VerifiedBy.INTERPRETER:
-            text += "; equal to the interpreter's run of your original"
+            text += "; equal to the interpreter's run of what your original means"
         elif kernel.note:
             text += f"; numbers not compared: {kernel.note}"
         return text

@@ -17,6 +17,9 @@ from mgpu_fix.model import Edit, Span
 _NEWLINE = re.compile(r"\r\n|\n|\r")
 
 
+_COOKIE = re.compile(rb"coding[=:]")
+
+
 class SourceError(Exception):
     """The file cannot be edited; the message is one line, without the file's name."""
 
@@ -42,7 +45,9 @@ class SourceFile:
         try:
             self.encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         except (SyntaxError, UnicodeDecodeError) as e:
-            raise SourceError(f"not text that Python can read: {e}") from e
+            if _COOKIE.search(data[:400]):
+                raise SourceError(f"not text that Python can read: {e}") from e
+            self.encoding = "utf-8"
         if self.bom:
             self.encoding = "utf-8"
         body = data[len(codecs.BOM_UTF8) :] if self.bom else data
@@ -50,9 +55,8 @@ class SourceFile:
             self.text = body.decode(self.encoding)
         except UnicodeDecodeError as e:
             line = body[: e.start].count(b"\n") + 1
-            raise SourceError(
-                f"not {self.encoding} text at line {line}; declare its encoding in a comment", line
-            ) from e
+            advice = "" if _COOKIE.search(data[:400]) else "; declare its encoding in a comment"
+            raise SourceError(f"not {self.encoding} text at line {line}{advice}", line) from e
         if self.encode(self.text) != data:
             raise SourceError(f"its {self.encoding} bytes do not survive decoding")
 

@@ -63,3 +63,39 @@ def _is_pure_node(names: Names, node: ast.AST) -> bool:
     if isinstance(node.func, ast.Name):
         return node.func.id in _PURE_BUILTINS and not names.bindings(node.func.id, node)
     return dotted is None and isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS
+
+
+def may_write(names: Names, function: FunctionNode, parameter: str) -> bool:
+    """Whether ``function``, or one inside it, may store into the Ref that it calls ``parameter``.
+
+    True unless the name is bound once and every use of it is a plain load, ``p[...]``, or asks for its shape or type:
+    a store, ``.at``, another name for it and any call that it is given to may all write. The name may also be one that
+    ``*refs`` is unpacked to; then no other use of ``refs`` may write either.
+    """
+    bound = names.members(function).get(parameter, [])
+    uses, vararg = names.uses(parameter, function), function.args.vararg
+    if vararg and any(not isinstance(b, ast.arg) for b in bound):
+        uses = [*uses, *(use for use in names.uses(vararg.arg, function) if not _is_unpacked(names, use))]
+    return len(bound) > 1 or not all(_only_loads(names, use) for use in uses)
+
+
+def _is_unpacked(names: Names, use: ast.Name) -> bool:
+    match names.parents[use]:
+        case ast.Assign(targets=[ast.Tuple(elts=elements) | ast.List(elts=elements)]):
+            return all(isinstance(e, ast.Name) for e in elements)
+    return False
+
+
+def _only_loads(names: Names, ref: ast.expr) -> bool:
+    """Whether a Ref, or a pytree of such, is only read where ``ref`` stands."""
+    match names.parents[ref]:
+        case ast.Subscript(ctx=ast.Load(), slice=index) as part if part.value is ref:
+            # ``out[0]`` and ``out["sum"]`` may be Refs in turn, ``out[...]`` is an array.
+            parts = index.elts if isinstance(index, ast.Tuple) else [index]
+            whole = len(parts) > 1 or any(isinstance(p, ast.Constant) and p.value is ... for p in parts)
+            return whole or _only_loads(names, part)
+        case ast.Attribute(attr="shape" | "dtype" | "ndim" | "size", ctx=ast.Load()):
+            return True
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return True
+    return False

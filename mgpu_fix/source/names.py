@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from typing import TypeAlias, TypeVar, cast
 
@@ -213,3 +214,8 @@ def find_function(source: SourceFile, function: Function) -> FunctionNode | None
             if function.line in (first, node.lineno):
                 return node
     return innermost
+
+
+def bare_name(parameter: str) -> str:
+    """What a parameter's name says, without the habits of kernels: ``sum`` for ``sum_ref`` and ``out_sum``."""
+    return re.sub(r"^out_|(_ref|_gmem|_smem|_out)+$", "", parameter)

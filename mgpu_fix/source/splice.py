@@ -4,6 +4,7 @@
 """
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -40,9 +41,9 @@ class Splice:
         try:
             module = cst.parse_module(self._prefix + slice_)
         except (cst.ParserSyntaxError, UnicodeError) as e:
-            raise SourceError(f"LibCST cannot read lines {self._line}-{end_line}") from e
+            raise SourceError(_unreadable(slice_, self._line, end_line)) from e
         if module.code != self._prefix + slice_:
-            raise SourceError(f"lines {self._line}-{end_line} do not survive LibCST unchanged")
+            raise SourceError(_unreadable(slice_, self._line, end_line))
         self._wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         self._changes: dict[int, list[Change]] = {}
         self._index: dict[tuple[int, int, int, int], list[cst.CSTNode]] = {}
@@ -169,6 +170,12 @@ class _Transformer(cst.CSTTransformer):
         for change in self.changes.get(id(original_node), ()):
             updated_node = change(updated_node)
         return updated_node
+
+
+def _unreadable(text: str, line: int, end_line: int) -> str:
+    odd = "a form feed" if "\f" in text else "a lone carriage return" if re.search("\r(?!\n)", text) else ""
+    advice = f"; take out {odd} there" if odd else ""
+    return f"lines {line}-{end_line} cannot be changed without changing more{advice}"
 
 
 def _comments(node: cst.CSTNode) -> Sequence[cst.Comment]:

@@ -1,4 +1,4 @@
-"""The mean over a vector, wanted in every place of the output."""
+"""A number, wanted in every place of the output."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 
 @pl.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32), mesh=plgpu.Mesh())
-def kernel(x_ref, mean_ref):
-    mean_ref[...] = jnp.full(mean_ref.shape, jnp.sum(x_ref[...]) / x_ref.shape[0], mean_ref.dtype)
+def kernel(x_ref, weight_ref):
+    weight_ref[...] = jnp.full(weight_ref.shape, -0.5, weight_ref.dtype)  # the same for all
 
 
 def example_args():
@@ -17,4 +17,4 @@ def example_args():
 
 
 def reference(x):
-    return np.full((128,), np.asarray(x).mean(), np.float32)
+    return np.full((128,), -0.5, np.float32)
