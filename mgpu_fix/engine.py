@@ -387,8 +387,11 @@ class Engine:
                 return f"{kernel} comes no further than {verdict.after.stage}"
             if verdict.after.unwritten or verdict.hollow:
                 return f"{kernel} then has an output that nothing writes to"
-            if verdict.agrees is None and step.option.candidate.needs_oracle and not self.options.unsafe:
-                return f"no numbers prove it: {verdict.why}"
+            if step.option.candidate.needs_oracle and not self.options.unsafe:
+                if verdict.agrees is None:
+                    return f"no numbers prove it: {verdict.why}"
+                if verdict.uniform:
+                    return f"its numbers prove little: every operand of {kernel} holds one value only"
             level = VerifiedBy.INTERPRETER if verdict.agrees else VerifiedBy.LOWERED
             if not level.satisfies(self.options.require):
                 return f"{kernel} is proven by {_BY[level]} only, --require {self.options.require.value} asks for more"

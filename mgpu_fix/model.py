@@ -137,7 +137,7 @@ class Numbers:
 
     ``inputs`` is a digest over every operand's bytes. ``outputs`` are ``.npy`` files in the run's folder. ``state`` is
     ``known``, ``tainted`` (placeholder values flowed on) or ``unknown``; ``why`` explains the last two. ``stable`` is
-    False where two runs of the same trace differed.
+    False where two runs of the same trace differed, ``uniform`` is True where every operand holds one value only.
     """
 
     state: str
@@ -146,6 +146,7 @@ class Numbers:
     draw: tuple[str, ...] = ()
     why: str = ""
     stable: bool = True
+    uniform: bool = False
 
 
 @dataclass(frozen=True)

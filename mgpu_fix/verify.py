@@ -30,7 +30,8 @@ class CallVerdict:
     """A call before and after. ``agrees`` is None where no numbers can be compared, with ``why``.
 
     ``lost`` says what got worse, empty where nothing did. ``inputs`` counts compared inputs, ``drawn`` random ones.
-    ``hollow`` says that an output holds nothing but what the interpreter fills memory with.
+    ``hollow`` says that an output holds nothing but what the interpreter fills memory with, ``uniform`` that all inputs
+    compared were of one value each, which proves little.
     """
 
     before: KernelCall
@@ -41,6 +42,7 @@ class CallVerdict:
     inputs: int = 0
     drawn: int = 0
     hollow: bool = False
+    uniform: bool = False
 
 
 def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, KernelCall | None]]:
@@ -76,7 +78,7 @@ def _judge(
         whys = [n.why or "two runs of it differ" for n in b.numbers]
         return CallVerdict(b, a, why=whys[0] if whys else "its numbers were not asked for")
     inputs = drawn = 0
-    hollow = False
+    hollow, uniform = False, True
     why = "its inputs changed"
     for numbers in known:
         twin = next((n for n in a.numbers if n.inputs == numbers.inputs), None)
@@ -94,9 +96,10 @@ def _judge(
                     return CallVerdict(b, a, False, difference, lost=f"{b.name} computes something else: {difference}")
         inputs += 1
         drawn += bool(numbers.draw and twin.draw)
+        uniform = uniform and numbers.uniform and not drawn
     if not inputs:
         return CallVerdict(b, a, why=why)
-    return CallVerdict(b, a, True, "", inputs=inputs, drawn=drawn, hollow=hollow)
+    return CallVerdict(b, a, True, "", inputs=inputs, drawn=drawn, hollow=hollow, uniform=uniform)
 
 
 def _files(observation: Observation, names: Sequence[str]) -> list[Path]:

@@ -57,6 +57,12 @@ def kernel(x_ref, o_ref):
     o_ref[pl.ds(0, 128)] = x_ref[pl.ds(0, 128)]
     return y
 kernel(jnp.arange(256, dtype=jnp.float32))""",
+    "inputs that are all zero hide the difference": """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.int32))
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+    return x_ref[...] * 2
+kernel(jnp.zeros(128, jnp.int32))""",
     "one of two leaves of an output is stored": """
 @plgpu.kernel(out_type={"a": F, "b": F})
 def kernel(x_ref, outs):

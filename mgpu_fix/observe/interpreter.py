@@ -55,7 +55,8 @@ class Interpreter:
             if kept:
                 call.results[inputs] = outs
                 call.first_inputs = call.first_inputs or operands
-                call.numbers.append(Numbers("known", inputs, self._save(outs)))
+                uniform = bool(operands) and all(a.size < 2 or bool((a == a.flat[0]).all()) for a in operands)
+                call.numbers.append(Numbers("known", inputs, self._save(outs), uniform=uniform))
             return outs
 
     def prove_more(self, call: Call) -> None:
