@@ -51,6 +51,7 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
             sources[os.path.realpath(name)] = _read(name)
         except _Blocked as e:
             reports[name] = FileReport(name, "blocked", reason=str(e))
+    originals = dict(sources)
     touched: dict[str, FileReport] = {}
     last = Observation("ok")
     for name in task.files:
@@ -61,20 +62,23 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
             continue
 
         # What earlier programs proved is not on the disk yet.
-        proven = {path: source.data for path, source in sources.items() if source.data != _on_disk(path)}
+        proven = {path: source.data for path, source in sources.items() if source.data != originals[path].data}
         run = functools.partial(_run, observer, replace(task.program, path=name), proven)
         engine = Engine(run, catalogue, sources, task.options, progress=progress)
         outcome = engine.diagnose() if task.mode == "check" else engine.repair()
         last = outcome.last
-        for path, report in _reports(name, outcome, sources, task.files).items():
+        for path, report in _reports(name, outcome, task.files).items():
             if (path == name and not (path in touched and _shows_nothing(outcome))) or report.fixes or report.remaining:
                 touched[path] = _merged(touched.get(path), report)
         sources = dict(outcome.texts)
         reports[name] = touched.pop(name)
     for name, report in touched.items():
         reports[name] = _merged(reports.get(name), report)
+    changes = {n: (originals[p], sources[p]) for n in task.files if (p := os.path.realpath(n)) in sources}
+    for name, (before, after) in changes.items():
+        reports[name] = replace(reports[name], diff=unified_diff(shown_path(name), before.data, after.data))
     if task.mode == "apply":
-        _write_all({n: sources[os.path.realpath(n)] for n in task.files if os.path.realpath(n) in sources}, reports)
+        _write_all(changes, reports)
     return Report(
         files=tuple(reports[name] for name in dict.fromkeys(task.files)),
         python=platform.python_version(),
@@ -131,15 +135,7 @@ def _read(name: str) -> SourceFile:
     return source
 
 
-def _on_disk(path: str) -> bytes | None:
-    with contextlib.suppress(OSError):
-        return Path(path).read_bytes()
-    return None
-
-
-def _reports(
-    name: str, outcome: Outcome, before: Mapping[str, SourceFile], files: Sequence[str]
-) -> dict[str, FileReport]:
+def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, FileReport]:
     """What one program's run says of each file named. What lies in no named file is told of the program's own."""
     named = {os.path.realpath(f): f for f in files}
     fixes: dict[str, list[Fix]] = {}
@@ -153,15 +149,13 @@ def _reports(
                 replace(item, path=shown_path(item.path) if item.path else "")
             )
     reports = {}
-    for path, file in named.items():
-        diff = unified_diff(shown_path(file), before[path].data, outcome.texts[path].data) if path in before else ""
+    for file in named.values():
         status = _status(bool(fixes.get(file)), bool(remaining.get(file)))
         reports[file] = FileReport(
             path=shown_path(file),
             status=status,
             fixes=tuple(fixes.get(file, ())),
             remaining=tuple(remaining.get(file, ())),
-            diff=diff,
         )
     caught = sum(r.reason.startswith("caught by the program") for r in outcome.remaining)
     own = replace(reports[name], kernels=outcome.kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
@@ -229,27 +223,23 @@ def _merged(a: FileReport | None, b: FileReport) -> FileReport:
         remaining=remaining,
         kernels=(*a.kernels, *b.kernels),
         status=_status(bool(fixes), bool(remaining)),
-        diff=a.diff + b.diff,
     )
 
 
-def _write_all(sources: Mapping[str, SourceFile], reports: dict[str, FileReport]) -> None:
-    """Write every changed file, all or none; a file that cannot be written is blocked and keeps its old text."""
-    changed = {n: s for n, s in sources.items() if reports[n].diff}
-    originals: dict[str, bytes] = {}
-    for name, source in changed.items():
-        path = source.path
+def _write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]], reports: dict[str, FileReport]) -> None:
+    """Write every changed file, all or none; where one cannot be written, all keep their old text and are blocked."""
+    changed = {name: pair for name, pair in changes.items() if reports[name].diff}
+    written: list[SourceFile] = []
+    for name, (before, after) in changed.items():
         try:
-            _check_writable(path)
-            originals[name] = Path(path).read_bytes()
-            patched = unified_diff(shown_path(name), originals[name], source.data)
-            if patched != reports[name].diff:
+            _check_writable(after.path)
+            if Path(after.path).read_bytes() != before.data:
                 raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
-            _replace(path, source.data)
+            _replace(after.path, after.data)
+            written.append(before)
         except (_Blocked, OSError) as e:
-            for done, data in originals.items():
-                if done != name:
-                    _replace(changed[done].path, data)
+            for old in written:
+                _replace(old.path, old.data)
             reason = str(e) if isinstance(e, _Blocked) else f"it cannot be written: {e.strerror}"
             for other in changed:
                 why = reason if other == name else f"{name} could not be written, so nothing was"

@@ -181,3 +181,16 @@ def test_a_chain_of_two_rules_is_written_once(tmp_path: Path) -> None:
     # plgpu.kernel takes out_shape up to JAX 0.11.0.
     assert codes in ({"MGF401", "MGF901"}, {"MGF401"})
     assert "o_ref[...] = x_ref" in (tmp_path / "kernel.py").read_text()
+
+
+def test_two_programs_may_change_one_file(tmp_path: Path) -> None:
+    helper = BROKEN.split("kernel = ")[0]
+    second = helper.split("\n\n\n")[1].replace("double", "triple").replace("* 2  # twice", "* 3")
+    (tmp_path / "helper.py").write_text(helper + second)
+    head = helper.split("def double")[0] + "from helper import {0}\nkernel = "
+    main = BROKEN.split("kernel = ", 1)[1]
+    for name in ("double", "triple"):
+        (tmp_path / f"{name}.py").write_text(head.format(name) + main.replace("double", name))
+    ran = mgpu_fix("apply", "double.py", "triple.py", "helper.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert (tmp_path / "helper.py").read_text() == (helper + second).replace("return x_ref", "o_ref[...] = x_ref")
