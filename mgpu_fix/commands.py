@@ -147,7 +147,7 @@ def _tell(report: Report, task: Task, output: Output) -> None:
     if output.format == "json":
         _say(json_report.render(report))
     elif output.patch:
-        _say("".join(file.diff for file in report.files))
+        _say("".join(file.diff for file in report.files), errors="surrogateescape")
     if output.quiet:
         _say("".join(f"{f.path}: {f.reason}\n" for f in report.files if f.status == "blocked"), sys.stderr)
     elif output.format != "json":
@@ -155,14 +155,14 @@ def _tell(report: Report, task: Task, output: Output) -> None:
         _say(text.render(report, diffs=not output.patch), stream)
 
 
-def _say(text: str, stream: TextIO | None = None) -> None:
-    """Write UTF-8, whatever the terminal's encoding, and a file's own bytes where it holds others."""
+def _say(text: str, stream: TextIO | None = None, errors: str = "replace") -> None:
+    """Write UTF-8, whatever the terminal's encoding. A patch of a file that is not UTF-8 is that file's own bytes."""
     stream = stream or sys.stdout
     if stream is None or not text:
         return
     try:
         stream.flush()
-        stream.buffer.write(text.encode("utf-8", "surrogateescape"))
+        stream.buffer.write(text.encode("utf-8", errors))
         stream.buffer.flush()
     except BrokenPipeError:
         # Whoever read it has seen enough; the exit code still tells what was done.

@@ -198,7 +198,7 @@ def test_a_kernel_is_called_by_name_and_shape_or_with_the_examples(observer: Obs
         "it defines no function 'triple'; --call names one at module level",
     )
     shape = observe(observer, tmp_path, "", call="double", args=("f32(128)",))
-    assert (shape.status, shape.reason[:27]) == ("blocked", "--arg 'f32(128)' is no shap")
+    assert (shape.status, shape.reason[:27]) == ("blocked", "--arg 'f32(128)' is no type")
 
 
 def test_the_overlay_is_seen_by_all_who_read_source(observer: Observer, tmp_path: Path) -> None:

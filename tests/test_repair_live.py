@@ -138,7 +138,12 @@ def test_an_interrupt_leaves_the_file_and_no_process(tmp_path: Path, wait: float
     script.write_text(BROKEN + "import time\nwhile True: time.sleep(1)\n")
     before = script.read_bytes()
     process = subprocess.Popen(
-        [sys.executable, "-m", "mgpu_fix", "apply", "kernel.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "mgpu_fix", "apply", "kernel.py"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests themselves run in the background, an interrupt is ignored and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     time.sleep(wait)
     process.send_signal(signal.SIGINT)
@@ -184,7 +189,7 @@ def test_a_chain_of_two_rules_is_written_once(tmp_path: Path) -> None:
 
 
 def test_two_programs_may_change_one_file(tmp_path: Path) -> None:
-    helper = BROKEN.split("kernel = ")[0]
+    helper = BROKEN.split("kernel = ", maxsplit=1)[0]
     second = helper.split("\n\n\n")[1].replace("double", "triple").replace("* 2  # twice", "* 3")
     (tmp_path / "helper.py").write_text(helper + second)
     head = helper.split("def double")[0] + "from helper import {0}\nkernel = "
