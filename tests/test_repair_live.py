@@ -143,7 +143,7 @@ def test_an_interrupt_leaves_the_file_and_no_process(tmp_path: Path, wait: float
         stderr=subprocess.PIPE,
         text=True,
         # Where the tests themselves run in the background, an interrupt is ignored and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     time.sleep(wait)
     process.send_signal(signal.SIGINT)
