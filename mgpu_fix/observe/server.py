@@ -23,13 +23,18 @@ from mgpu_fix.observe.run import Request, perform
 
 
 def warm_up() -> str:
-    """Import all that a run needs; returns JAX's version, or "" where JAX is missing. Starts no backend."""
+    """Import all that a run needs; returns JAX's version, or "" where JAX is missing. Starts no backend.
+
+    Raises ImportError where JAX is there and a part of it is not.
+    """
     try:
         import jax
-
-        from mgpu_fix.observe import locate, overlay, probe  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError as e:
+        if e.name != "jax":
+            raise
         return ""
+    from mgpu_fix.observe import locate, overlay, probe  # noqa: F401
+
     return str(jax.__version__)
 
 
