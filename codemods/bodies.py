@@ -105,7 +105,8 @@ def check_callers(names: Names, function: FunctionNode) -> None:
             how, needs = ("called", "needs") if needing.sure else ("used", "may need")
             raise NoFix(f"{_shown(names, use)} is also {how} at line {needing.line}, which {needs} its value")
     for decorator in _decorators(function):
-        raise NoFix(f"`{function.name}` is decorated at line {decorator.lineno}, which may need its value")
+        name = getattr(function, "name", "<lambda>")
+        raise NoFix(f"`{name}` is decorated at line {decorator.lineno}, which may need its value")
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,9 @@ class _Body:
         keep = _Way("delete", "Delete the returned value, and keep what the body stores", {}, self.sole, True)
         try:
             target = self._target()
-            stores = {node: self.stores.plan(node, e, self.facts.value, target) for node, e in self.exits}
+            stores: dict[ast.AST, list[Store]] = {
+                node: self.stores.plan(node, e, self.facts.value, target) for node, e in self.exits
+            }
         except NoFix:
             if not all_written:
                 raise
