@@ -187,9 +187,7 @@ class Engine:
 
     def _propose(self, problem: _Problem, rule: Rule, texts: Mapping[str, SourceFile]) -> None:
         failure = problem.failure
-        path = (
-            failure.facts.returned[0].body.path if failure.facts.returned else failure.span.path if failure.span else ""
-        )
+        path = _path(failure)
         source = texts.get(path)
         if source is None:
             problem.reason = f"it lies in {path}, which was not named" if path else "its place is not known"
@@ -502,6 +500,7 @@ def _name(texts: Mapping[str, SourceFile]) -> str:
 
 
 def _path(failure: Failure) -> str:
+    """The file in which a failure is to be mended; empty if that is not known."""
     if failure.facts.returned:
         return failure.facts.returned[0].body.path
     return failure.span.path if failure.span else ""

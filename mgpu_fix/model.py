@@ -47,7 +47,7 @@ class Param:
     """One Ref that a kernel's entry point passes to its body.
 
     ``role`` is ``input``, ``output`` or ``scratch``. ``name`` is the parameter that receives it, or None where the
-    body takes no such parameter. ``keyword`` is set for scratch passed by name. ``shape`` is in elements.
+    body takes no such parameter. ``shape`` is in elements. ``tree`` is set where it is a pytree of Refs.
     """
 
     role: str
@@ -107,7 +107,6 @@ class Facts:
     callee: str = ""
     keyword: str = ""
     semantics: str = ""
-    axes: tuple[str, ...] = ()
     thread_name: str | None = None
 
 
