@@ -151,7 +151,8 @@ class Numbers:
 @dataclass(frozen=True)
 class KernelCall:
     """One (kernel, avals) that the program called. ``stage`` is how far its real trace came; ``unwritten`` are outputs
-    (by index) that nothing in it writes to."""
+    (by index) that nothing in it writes to. ``number`` tells apart calls that differ in what the kernel closes over.
+    """
 
     name: str
     entry: str
@@ -163,6 +164,7 @@ class KernelCall:
     failures: tuple[int, ...] = ()
     unwritten: tuple[int, ...] = ()
     seconds: float = 0.0
+    number: int = 0
 
     @property
     def key(self) -> tuple[str, ...]:

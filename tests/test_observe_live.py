@@ -186,6 +186,19 @@ copy(jnp.ones((512, 512)))"""
     assert [(n.state, n.why) for n in call.numbers] == [("tainted", "too large to interpret")]
 
 
+def test_kernels_that_differ_in_what_they_close_over_are_told_apart(observer: Observer, tmp_path: Path) -> None:
+    text = """
+def make(k):
+    def scaled(x_ref, o_ref):
+        return x_ref[...] * k
+    return pl.kernel(scaled, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), mesh=plgpu.Mesh())
+assert make(2.0)(x)[1] == 2 and make(3.0)(x)[1] == 3"""
+    seen = observe(observer, tmp_path, text)
+    assert seen.status == "ok", seen.output
+    assert [c.number for c in seen.calls] == [0, 1]
+    assert [n.state for c in seen.calls for n in c.numbers] == ["known", "known"]
+
+
 def test_a_kernel_is_called_by_name_and_shape_or_with_the_examples(observer: Observer, tmp_path: Path) -> None:
     named = observe(observer, tmp_path, "", call="double", args=("f32[128]",))
     assert [c.avals for c in named.calls] == [("f32[128]",)]

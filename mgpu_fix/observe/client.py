@@ -205,7 +205,7 @@ class Observer:
     def _gather(
         self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float, limit: float
     ) -> tuple[Observation, dict[str, str]]:
-        calls: dict[tuple[Any, ...], KernelCall] = {}
+        calls: dict[int, KernelCall] = {}
         failures: list[Failure] = []
         declared: list[Function] = []
         end: dict[str, Any] = {}
@@ -220,7 +220,7 @@ class Observer:
                     failures[value] = replace(failures[value], caught=False)
                 case "call":
                     call = from_json(KernelCall, value)
-                    calls[(call.name, call.entry, call.span, call.key)] = call
+                    calls[call.number] = call
                 case "declared":
                     declared.append(from_json(Function, value))
                 case "preset":

@@ -92,6 +92,7 @@ class Call:
     refs: list[bool]
     tree: Any
     span: Span | None
+    number: int = 0
     stage: str = "trace"
     error: Exception | None = None
     failures: list[int] = field(default_factory=list)
@@ -143,4 +144,5 @@ class Call:
             failures=tuple(self.failures),
             unwritten=tuple(self.unwritten),
             seconds=round(self.spent, 3),
+            number=self.number,
         )

@@ -258,7 +258,7 @@ class Probe:
         call = self.calls.get(key)
         if call is None:
             avals, refs = [jaxseam.aval_of(v) for v in flat], [jaxseam.is_ref(v) for v in flat]
-            call = self.calls[key] = Call(kernel, avals, refs, tree, locate.call_site())
+            call = self.calls[key] = Call(kernel, avals, refs, tree, locate.call_site(), len(self.calls))
             self._trace_twice(call)
             self.emit("call", call.summary())
         return call
