@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import core as jax_core
 from jax._src import source_info_util, xla_bridge
 from jax._src.pallas import core as pallas_core
@@ -100,7 +101,11 @@ def fill_interpreter_gaps() -> None:
     """Mend what keeps the interpreter from running kernels that the GPU runs, and let it be stopped.
 
     ``copy_smem_to_gmem`` refuses a predicate (0.10.2 to 0.12.0.1), which every ``emit_pipeline`` with an output has.
+    Allocation keys are JAX arrays (0.10.2), and XLA compiles what makes and reads them, in every run anew.
     """
+    for name in ("HostAllocationRequest", "HostAllocationKey"):
+        if hasattr(cls := getattr(gpu_callbacks, name, None), "as_jax_array"):
+            _keep_in_numpy(cls)
     copy = gpu_callbacks.copy_smem_to_gmem
 
     @functools.wraps(copy)
@@ -123,6 +128,12 @@ def fill_interpreter_gaps() -> None:
         return memory(*args, **kwargs)
 
     gpu_callbacks._get_shared_memory = memory_in_time
+
+
+def _keep_in_numpy(cls: Any) -> None:
+    from_array = cls.from_array.__func__
+    cls.as_jax_array = property(lambda self: np.asarray(tuple(self), np.int32))
+    cls.from_array = classmethod(lambda cls, request: from_array(cls, np.asarray(request)))
 
 
 @contextlib.contextmanager
