@@ -23,58 +23,6 @@ class _Diagnosed(Rule):
         return f"{super().page}\n\n## Fix safety\n\nNo fix is built yet: the failure is named and nothing is changed."
 
 
-class WarpVectorAccess(_Diagnosed):
-    """An array is loaded, computed or stored inside a warp-level region, where only scalars are possible.
-
-    ## What it means
-
-    A body under `plgpu.warp_map`, or under `pl.core_map` with a `plgpu.WarpMesh`, runs once per warp. Mosaic GPU has no
-    layout for an array that one warp holds, so each value in there has to be a scalar. Which message you get depends on
-    where the array comes from: a load, a primitive such as `exp` or `broadcast_in_dim`, a constant, or the kernel
-    around it.
-
-    ## Why it happens
-
-    Warp-level regions are for issuing copies, waiting on barriers and other scalar work. A few scalar operations have
-    no warp-level lowering either, such as `-x` (write `0.0 - x`), `x**2` (write `x * x`) and `jnp.exp`. With Warpgroup
-    semantics (the default from JAX 0.11.0) not even a scalar of a Ref in SMEM can be read there.
-
-    ## Example
-
-    ```python
-    @plgpu.warp_map
-    def _(warp_id):
-        @pl.when(warp_id == 0)
-        def _():
-            o_ref[...] = jnp.exp(x_ref[...])
-    ```
-
-    ## Use instead
-
-    Do it outside of the region, with the whole warpgroup:
-
-    ```python
-    o_ref[...] = jnp.exp(x_ref[...])
-    ```
-
-    or, for Refs in GMEM and simple arithmetic, element by element: `@pl.loop(0, n)` with `o_ref[i] = x_ref[i] * 2.0`.
-    """
-
-    code = "MGF101"
-    name = "warp-vector-access"
-    jax = _ALL
-    by_hand = "move the array operation out of the warp-level region, or loop over its elements"
-    signatures = (
-        Signature("ValueError", r"^Can only load scalars in warp-level code"),
-        Signature("NotImplementedError", r"^Can only store scalars in warp-level lowering"),
-        Signature("NotImplementedError", r"^Unimplemented primitive .* user thread semantics PrimitiveSemantics\.Warp"),
-        Signature("NotImplementedError", r"^Op memref\.(load|store) does not support warp semantics"),
-        Signature("LoweringError", r"^Can only close over scalars and Refs when using (core|mpmd)_map with WarpMesh"),
-        Signature("ValueError", r"<lambda> at .*mosaic_gpu.helpers\.py:\d+ captures non-scalar array constants \["),
-        Signature("AttributeError", r"^'TypedNdArray' object has no attribute 'type'"),
-    )
-
-
 class NestedWarpMap(_Diagnosed):
     """A warp-level region opens another region: a second `warp_map` or `core_map`, or a `run_scoped`.
 
@@ -675,7 +623,6 @@ class ProgramIdOverMesh(_Diagnosed):
 
 
 RULES = (
-    WarpVectorAccess(),
     NestedWarpMap(),
     InlineMgpuArrayReturn(),
     CollectiveAxes(),

@@ -100,10 +100,40 @@ class Returned:
 
 
 @dataclass(frozen=True)
+class Operation:
+    """One operation of a warp-level region, as it was traced.
+
+    ``spans`` are the user's expressions that it belongs to, from the innermost out to one of the region's own body.
+    ``shape`` (elements) is that of its result, or of what it stores. ``ref`` numbers the Ref that it loads or stores
+    (``space`` is its memory), ``reads`` the Refs that its operands were computed from. ``warp`` says that it depends on
+    which warp runs it, ``outer`` that it takes an array from outside of the region.
+    """
+
+    name: str
+    spans: tuple[Span, ...]
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    ref: int | None = None
+    space: str = ""
+    reads: tuple[int, ...] = ()
+    warp: bool = False
+    outer: bool = False
+
+
+@dataclass(frozen=True)
+class Region:
+    """A warp-level region: the call or decorator that opens it, and what it does, in order."""
+
+    span: Span
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text."""
 
     returned: tuple[Returned, ...] = ()
+    regions: tuple[Region, ...] = ()
     callee: str = ""
     keyword: str = ""
     semantics: str = ""

@@ -12,7 +12,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -158,7 +158,12 @@ def is_tracing(values: Sequence[Any]) -> bool:
 
 def is_ref(value: Any) -> bool:
     """Whether a value is a mutable ``Ref``, traced or not."""
-    return isinstance(jax_core.typeof(value), state_types.AbstractRef)
+    return is_ref_type(jax_core.typeof(value))
+
+
+def is_ref_type(aval: Any) -> bool:
+    """Whether a type is that of a mutable ``Ref``."""
+    return isinstance(aval, state_types.AbstractRef)
 
 
 def aval_of(value: Any) -> Any:
@@ -175,7 +180,12 @@ def type_of(value: Any) -> str:
 
 def memory_space(ref: Any) -> str:
     """Memory space of a Ref as JAX names it (gmem, smem, tmem, …), empty where it does not say."""
-    space = getattr(jax_core.typeof(ref), "memory_space", None)
+    return space_of(jax_core.typeof(ref))
+
+
+def space_of(aval: Any) -> str:
+    """Memory space of a Ref's type, see :func:`memory_space`."""
+    space = getattr(aval, "memory_space", None)
     return "" if space is None else str(getattr(space, "value", space))
 
 
@@ -247,22 +257,77 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
                     yield from _equations(inner)
 
 
-def failing_equation(error: BaseException) -> list[tuple[str, str, int, int, int, int]]:
-    """User-side frames, innermost first, of the operation whose lowering raised ``error``; empty if there is none.
+#: (file, function, line, column, end line, end column); columns are 0-based UTF-8 bytes, -1 if unknown
+Frame: TypeAlias = tuple[str, str, int, int, int, int]
 
-    Each is (file, function, line, column, end line, end column); columns are 0-based UTF-8 bytes, -1 if unknown.
-    """
+
+def failing_equation(error: BaseException) -> list[Frame]:
+    """Frames, innermost first, of the operation whose lowering raised ``error``; empty if there is none."""
     equation, tb = None, error.__traceback__
     while tb is not None:
         frame = tb.tb_frame
         if frame.f_code.co_name == "lower_jaxpr_to_mosaic_gpu" and "eqn" in frame.f_locals:
             equation = frame.f_locals["eqn"]
         tb = tb.tb_next
+    return frames_of(equation)
+
+
+def frames_of(equation: Any) -> list[Frame]:
+    """Frames, innermost first, in which an operation was traced; empty where JAX does not know."""
     traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
     if traceback is None:
         return []
     frames = (source_info_util.raw_frame_to_frame(c, i) for c, i in zip(*traceback.raw_frames(), strict=True))
     return [(f.file_name, f.function_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in frames]
+
+
+def warp_axis(equation: Any) -> Any:
+    """Name of the axis that a warp-level region makes, None for every other operation."""
+    meshes = equation.params.get("meshes") or (equation.params.get("mesh"),)
+    return meshes[0].axis_name if isinstance(meshes[0], WarpMesh) else None
+
+
+def inner_jaxprs(equation: Any) -> list[tuple[Any, dict[Any, Any]]]:
+    """Every jaxpr that an operation runs, with the operand (or constant) that each of its variables stands for."""
+    found: list[tuple[Any, dict[Any, Any]]] = []
+    operands = list(equation.invars)
+    params = equation.params
+    for name, value in params.items():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            inner: Any = getattr(part, "jaxpr", part)
+            if not hasattr(inner, "eqns"):
+                continue
+            given = operands
+            if name == "branches":
+                given = operands[1:]
+            elif name == "cond_jaxpr":
+                given = operands[: params["cond_nconsts"]] + operands[params["cond_nconsts"] + params["body_nconsts"] :]
+            elif name == "body_jaxpr":
+                given = operands[params["cond_nconsts"] :]
+            # The scopes and regions of Pallas close over their operands.
+            variables = list(inner.constvars) if len(inner.constvars) == len(given) else list(inner.invars)
+            bound = dict(zip(variables, given, strict=False))
+            bound |= dict(zip(inner.constvars, getattr(part, "consts", ()), strict=False))
+            found.append((inner, bound))
+    return found
+
+
+def is_loop(equation: Any) -> bool:
+    """Whether what an operation runs may run again on its own results."""
+    return equation.primitive.name in ("scan", "while")
+
+
+def allow_captures(allowed: Callable[[], bool]) -> None:
+    """Let kernels close over arrays while ``allowed()``; JAX refuses it when it traces them (since 0.11.2 also where a
+    warp-level region closes over an array of its kernel)."""
+    check = mpmd._error_if_non_ref_consts
+
+    @functools.wraps(check)
+    def check_if(*args: Any, **kwargs: Any) -> None:
+        if not allowed():
+            check(*args, **kwargs)
+
+    mpmd._error_if_non_ref_consts = check_if
 
 
 def default_semantics() -> str:

@@ -47,6 +47,12 @@ def frame_span(code: types.CodeType, lasti: int, line: int) -> Span:
     return _span(code.co_filename, at[0] or line, at[2], at[1], at[3])
 
 
+def place_of(frame: jaxseam.Frame) -> Span:
+    """The expression of one of JAX's frames."""
+    path, _, line, column, end_line, end_column = frame
+    return _span(path, line, column, end_line, end_column)
+
+
 def user_frames() -> Iterator[types.FrameType]:
     """The user's frames of the running thread, innermost first."""
     for frame, _ in traceback.walk_stack(None):
@@ -62,9 +68,9 @@ def call_site() -> Span | None:
 
 def error_span(error: BaseException) -> Span | None:
     """Where in the user's source an error belongs: the failing operation if JAX knows it, else the innermost frame."""
-    for path, _, line, column, end_line, end_column in jaxseam.failing_equation(error):
-        if is_user(path):
-            return _span(path, line, column, end_line, end_column)
+    for frame in jaxseam.failing_equation(error):
+        if is_user(frame[0]):
+            return place_of(frame)
     found, tb = None, error.__traceback__
     while tb is not None:
         if is_user(tb.tb_frame.f_code.co_filename):

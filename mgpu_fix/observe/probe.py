@@ -23,11 +23,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Span
+from mgpu_fix.model import Facts, Function, Region, Span
 from mgpu_fix.observe import intent, jaxseam, locate
 from mgpu_fix.observe.interpreter import Interpreter
 from mgpu_fix.observe.kernels import Call, Kernel, Trace, Tracing
 from mgpu_fix.observe.records import Records
+from mgpu_fix.observe.regions import warp_regions
 from mgpu_fix.observe.values import fingerprint, first_line
 
 _RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
@@ -57,6 +58,7 @@ class Probe:
     def install(self) -> None:
         """Patch JAX's entry points in this process."""
         jaxseam.fill_interpreter_gaps()
+        jaxseam.allow_captures(lambda: self._tracing.trace is not None and self._tracing.trace.mode == "intended")
         jaxseam.patch("plgpu.kernel", self._plgpu_kernel)
         jaxseam.patch("pl.kernel", self._pl_kernel)
         jaxseam.patch("pl.pallas_call", self._pallas_call)
@@ -298,6 +300,7 @@ class Probe:
             callee=real.callee or kernel.entry,
             semantics=kernel.semantics,
             thread_name=kernel.thread_name,
+            regions=self._regions(call) if call.error is not None else (),
         )
         silent = [r for r in real.returned if r.silent]
         if silent:
@@ -310,6 +313,9 @@ class Probe:
             at = kernel.function
             place = call.span or (Span(at.path, at.line, at.column, at.line, at.column) if at else None)
             call.failures.append(self.records.raised(call.error, call.stage, kernel.name, facts, place))
+
+    def _regions(self, call: Call) -> tuple[Region, ...]:
+        return warp_regions(call.intended.jaxpr) if call.intended is not None else ()
 
     def _varies(self, call: Call) -> bool:
         """Whether several programs run the kernel and it asks which one it is, so that each may compute its own."""

@@ -1,0 +1,378 @@
+"""Warp-level regions in the source: the function that one is, which warps run what in it, and moving it out."""
+
+import ast
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from mgpu_fix.catalogue import NoFix
+from mgpu_fix.model import Operation, Region, Span
+from mgpu_fix.source import Names, SourceFile, Splice
+
+from .primitives import COMPUTES, LOADS, STORES
+
+#: warps in a warpgroup
+WARPS = frozenset(range(4))
+
+PALLAS = "jax.experimental.pallas"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A ``pl.when`` whose condition depends on the warp: ``rest`` are the parts of it that do not."""
+
+    function: ast.FunctionDef
+    warps: frozenset[int]
+    rest: tuple[ast.expr, ...]
+
+
+class WarpRegion:
+    """A warp-level region. ``function`` is its body, ``opening`` the statement that runs it: the function itself where
+    it is decorated. Raises NoFix where it is not found or is of a form that is not known."""
+
+    def __init__(self, source: SourceFile, names: Names, facts: Region) -> None:
+        self.source, self.names, self.facts = source, names, facts
+        if facts.span.path != source.path:
+            raise NoFix(f"the warp-level region stands in {facts.span.path}")
+        self._at = _offsets(source, facts.span)
+        self.opening, self.function = self._find()
+        self.scope = names.scope(self.opening)
+        first, last = source.bounds(self.function)
+        self.operations = [(o, span) for o in facts.operations if (span := self._own(o, first, last))]
+        self.ids = self._warp_ids()
+        self.guards: list[Guard] = []
+        #: every function that is run in place, innermost guards with the warps that get there
+        self._warps: dict[ast.FunctionDef, frozenset[int]] = {self.function: WARPS}
+        self._descend(self.function, WARPS)
+
+    def _find(self) -> tuple[ast.stmt, ast.FunctionDef]:
+        for function in self.names.nodes(ast.FunctionDef):
+            for decorator in function.decorator_list:
+                if self._holds(decorator):
+                    if len(function.decorator_list) > 1:
+                        raise NoFix(f"the warp-level region at line {function.lineno} has several decorators")
+                    return function, function
+        for call in self.names.nodes(ast.Call):
+            if self.source.bounds(call) == self._at and isinstance(statement := self.names.parents[call], ast.Expr):
+                body = call.args[0] if len(call.args) == 1 else call.func
+                function_ = self.names.binding(body.id, body) if isinstance(body, ast.Name) else None
+                if isinstance(function_, ast.FunctionDef) and self._only_here(function_, statement):
+                    return statement, function_
+        raise NoFix(f"the function of the warp-level region at line {self.facts.span.line} is not found")
+
+    def _holds(self, node: ast.AST) -> bool:
+        start, end = self.source.bounds(node)
+        return start <= self._at[0] and self._at[1] <= end
+
+    def _only_here(self, function: ast.FunctionDef, statement: ast.stmt) -> bool:
+        """Whether a function is defined among the statements of the one that runs it, and used by no other."""
+        scope = self.names.scope(statement)
+        siblings = getattr(self.names.parents[statement], "body", ())
+        decorated = [d for d in function.decorator_list if not self._opens(d)]
+        return function in siblings and not decorated and len(self.names.uses(function.name, scope)) == 1
+
+    def _opens(self, decorator: ast.expr) -> bool:
+        return isinstance(decorator, ast.Call) and self.names.resolve(decorator.func) == f"{PALLAS}.kernel"
+
+    def _own(self, operation: Operation, first: int, last: int) -> tuple[int, int] | None:
+        """Where in this region's source an operation is done; the innermost place that is in it."""
+        for span in operation.spans:
+            if span.path == self.source.path:
+                start, end = _offsets(self.source, span)
+                if first <= start and end <= last:
+                    return start, end
+        return None
+
+    def _warp_ids(self) -> set[str]:
+        """Names for the warp's number."""
+        ids = {a.arg for a in self.function.args.args[:1]}
+        asked = {span for o, span in self.operations if o.name == "axis_index" and o.warp}
+        for node in ast.walk(self.function):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.source.bounds(value) in asked:
+                    ids.add(name)
+        return ids
+
+    # ------------------------------------------------------------------ guards
+
+    def _descend(self, function: ast.FunctionDef, warps: frozenset[int]) -> None:
+        for statement in own_statements(function):
+            if not isinstance(statement, ast.FunctionDef):
+                continue
+            match statement.decorator_list:
+                case [ast.Call(func=func, args=[condition], keywords=[])] if self._is("when", func):
+                    found = self._condition(condition)
+                    if found is not None:
+                        guard = Guard(statement, found[0] & warps, found[1])
+                        self.guards.append(guard)
+                        self._enter(statement, guard.warps)
+                    else:
+                        self._enter(statement, warps)
+                case [ast.Call(func=func)] if self._is("loop", func):
+                    self._enter(statement, warps)
+
+    def _enter(self, function: ast.FunctionDef, warps: frozenset[int]) -> None:
+        self._warps[function] = warps
+        self._descend(function, warps)
+
+    def _is(self, name: str, node: ast.expr) -> bool:
+        return self.names.resolve(node) == f"{PALLAS}.{name}"
+
+    def _condition(self, condition: ast.expr) -> tuple[frozenset[int], tuple[ast.expr, ...]] | None:
+        """The warps that a condition lets through, and its parts that do not ask for the warp; None if none does."""
+        if not self.asks(condition):
+            return None
+        warps, rest = WARPS, []
+        for part in _conjuncts(self.names, condition):
+            if not self.asks(part):
+                rest.append(part)
+                continue
+            found = self._let_through(part)
+            if found is None:
+                raise NoFix(f"`{self.source.segment(part)}` is no comparison of the warp's number with a constant")
+            warps &= found
+        return warps, tuple(rest)
+
+    def asks(self, node: ast.AST) -> bool:
+        """Whether an expression depends on the warp's number, by its own name or by one computed from it here."""
+        return any(self._names_warp(n) for n in ast.walk(node) if isinstance(n, ast.Name))
+
+    def _names_warp(self, name: ast.Name) -> bool:
+        if name.id in self.ids:
+            return True
+        value = self._derived(name)
+        return value is not None and self.asks(value)
+
+    def _derived(self, name: ast.Name) -> ast.expr | None:
+        """The value of a name that the region itself gives one."""
+        bound = self.names.binding(name.id, name)
+        home = self.names.home(name.id, name)
+        inside = home is not None and (home is self.function or self.function in self.names.ancestors(home))
+        return bound if inside and isinstance(bound, ast.expr) and not isinstance(bound, ast.Name) else None
+
+    def _let_through(self, part: ast.expr) -> frozenset[int] | None:
+        if isinstance(part, ast.Name):
+            value = self._derived(part)
+            found = self._condition(value) if value is not None else None
+            return found[0] if found and not found[1] else None
+        match part:
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                swapped = isinstance(right, ast.Name) and right.id in self.ids
+                warp, other = (right, left) if swapped else (left, right)
+                number = constant(self.names, other)
+                compare = _COMPARE.get(type(op))
+                if isinstance(warp, ast.Name) and warp.id in self.ids and compare and isinstance(number, int):
+                    return frozenset(w for w in WARPS if (compare(number, w) if swapped else compare(w, number)))
+        return None
+
+    def warps_at(self, node: ast.AST) -> frozenset[int]:
+        """The warps that run a statement of the region."""
+        functions = (n for n in self.names.ancestors(node) if isinstance(n, ast.FunctionDef) and n in self._warps)
+        return self._warps[next(functions, self.function)]
+
+    # ------------------------------------------------------------------ moving it out
+
+    def check_movable(self, allowed: frozenset[str] = frozenset()) -> None:
+        """Raises NoFix unless the whole warpgroup can do once what the region does, in its place.
+
+        ``allowed`` names operations that are taken for ones which only compute.
+        """
+        known = COMPUTES | LOADS | STORES | allowed
+        for operation, span in [(o, self._own_or_all(o)) for o in self.facts.operations]:
+            if operation.name not in known:
+                place = f" at line {self.source.position(span[0])[0]}"
+                raise NoFix(f"the region also does `{operation.name}`{place}, whose order and warp must stay")
+        self._check_warps()
+        self._check_statements()
+        self._check_names()
+
+    def _own_or_all(self, operation: Operation) -> tuple[int, int]:
+        return next((span for o, span in self.operations if o is operation), self._at)
+
+    def _check_warps(self) -> None:
+        operations = self.facts.operations
+        stored = {o.ref for o in operations if o.name in STORES}
+        loaded = {o.ref for o in operations if o.name in LOADS}
+        for operation, span in self.operations:
+            if operation.name not in STORES:
+                continue
+            if operation.warp:
+                raise NoFix(f"each warp stores another value or place at line {self.source.position(span[0])[0]}")
+            warps = self.warps_at(self._node(span))
+            if not warps:
+                raise NoFix(f"no warp gets to line {self.source.position(span[0])[0]}")
+            if len(warps) > 1 and not stored.isdisjoint(loaded):
+                raise NoFix("several warps run the region, and it reads what it stores")
+        if len(self.operations) < len([o for o in operations if o.spans]):
+            raise NoFix("part of the region stands in another place")
+
+    def _node(self, span: tuple[int, int]) -> ast.AST:
+        """The node at a place."""
+        return next(n for n in ast.walk(self.function) if hasattr(n, "lineno") and self.source.bounds(n) == span)
+
+    def _check_statements(self) -> None:
+        for function in self._moved():
+            for node in own_statements(function):
+                if isinstance(node, ast.Return | ast.Nonlocal | ast.Global):
+                    raise NoFix(f"the region has a `{type(node).__name__.lower()}` at line {node.lineno}")
+        dropped = {id(n) for g in self.guards for n in ast.walk(g.function.decorator_list[0])}
+        assigned = {id(n) for s in self._dropped_assignments() for n in ast.walk(s)}
+        for name in (n for n in ast.walk(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)):
+            if self._names_warp(name) and id(name) not in dropped | assigned:
+                raise NoFix(f"line {name.lineno} depends on which warp runs it")
+
+    def _dropped_assignments(self) -> list[ast.Assign]:
+        """Assignments of what depends on the warp, which only the guards need."""
+        found = []
+        for statement in own_statements(self.function):
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in self.ids or self.asks(value):
+                    found.append(statement)
+        return found
+
+    def _check_names(self) -> None:
+        """Raises NoFix where a name that the region binds means something else around it."""
+        inside = set(ast.walk(self.function))
+        dropped = {n for s in self._dropped_assignments() for n in ast.walk(s)}
+        bound: set[str] = set()
+        for function in self._moved():
+            parameters = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+            own = {n for n, at in self.names.members(function).items() if not all(b in dropped for b in at)}
+            bound |= own - parameters
+        kernel = self.scope
+        for node in ast.walk(kernel):
+            name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
+            if node not in inside and name in bound and name != "_":
+                raise NoFix(f"`{name}`, which the region binds, is also used around it")
+
+    def move_out(self) -> Splice:
+        """The region's statements in its own place, each where its guards were."""
+        statements = [self.opening, self.function]
+        first, last = sorted(statements, key=lambda s: s.lineno)
+        splice = Splice(self.source, first, last)
+        moved: list[cst.BaseStatement] = []
+        for assignment in self._dropped_assignments():
+            splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
+        for guard in self.guards:
+            if guard.rest:
+                [decorator] = guard.function.decorator_list
+                assert isinstance(decorator, ast.Call)
+                rest = cst.parse_expression(self._joined(guard.rest))
+                splice.on(decorator.args[0], functools.partial(_always, rest), cst.BaseExpression)
+            else:
+                splice.on(guard.function, _opened, cst.FunctionDef)
+        if self.opening is self.function:
+            splice.on(self.function, _opened, cst.FunctionDef)
+            return splice
+
+        def take(function: cst.FunctionDef) -> cst.RemovalSentinel:
+            moved.extend(_opened(function))
+            return cst.RemovalSentinel.REMOVE
+
+        def put(line: cst.SimpleStatementLine) -> Any:
+            return cst.FlattenSentinel(_with_lines(moved, [*line.leading_lines, *_as_line(line.trailing_whitespace)]))
+
+        splice.on(self.function, take, cst.FunctionDef)
+        splice.on_line_of(self.opening, put)
+        return splice
+
+    def _moved(self) -> list[ast.FunctionDef]:
+        """The functions whose statements are moved out of them."""
+        return [self.function, *(g.function for g in self.guards if not g.rest)]
+
+    def _joined(self, parts: Sequence[ast.expr]) -> str:
+        texts = [self.source.segment(p) for p in parts]
+        return texts[0] if len(texts) == 1 else " & ".join(f"({t})" for t in texts)
+
+
+def own_statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
+    """Every statement of a function but those of functions in it, which are given as a whole."""
+    todo: list[ast.stmt] = list(function.body)
+    for statement in todo:
+        yield statement
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            todo += [n for n in ast.iter_child_nodes(statement) if isinstance(n, ast.stmt)]
+
+
+def constant(names: Names, node: ast.expr) -> object:
+    """Value of a literal, or of a name for one; None where it is not known."""
+    if isinstance(node, ast.Name):
+        bound = names.binding(node.id, node)
+        return bound.value if isinstance(bound, ast.Constant) else None
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _offsets(source: SourceFile, span: Span) -> tuple[int, int]:
+    start = source.starts[span.line - 1] + span.column - 1
+    return start, source.starts[span.end_line - 1] + span.end_column - 1
+
+
+def _conjuncts(names: Names, condition: ast.expr) -> Iterator[ast.expr]:
+    match condition:
+        case ast.BinOp(op=ast.BitAnd(), left=left, right=right):
+            parts = [left, right]
+        case ast.BoolOp(op=ast.And(), values=values):
+            parts = values
+        case ast.Call(func=func, args=[left, right]) if names.resolve(func) == "jax.numpy.logical_and":
+            parts = [left, right]
+        case _:
+            yield condition
+            return
+    for part in parts:
+        yield from _conjuncts(names, part)
+
+
+_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+}
+
+
+def _opened(function: cst.FunctionDef) -> Any:
+    """The statements of a function, with the comments on its own lines before and after them."""
+    above = [*function.leading_lines]
+    for decorator in function.decorators:
+        above += [*decorator.leading_lines, *_as_line(decorator.trailing_whitespace)]
+    above += function.lines_after_decorators
+    below: list[cst.EmptyLine] = []
+    if isinstance(function.body, cst.IndentedBlock):
+        above += _as_line(function.body.header)
+        statements: list[Any] = list(function.body.body)
+        below = [line for line in function.body.footer if line.comment]
+    else:
+        assert isinstance(function.body, cst.SimpleStatementSuite)
+        above += _as_line(function.body.trailing_whitespace)
+        statements = [
+            cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in function.body.body
+        ]
+    statements = _with_lines(statements, above)
+    if below and statements:
+        last: Any = statements[-1]
+        statements[-1] = last.with_changes(leading_lines=[*last.leading_lines, *below])
+    return cst.FlattenSentinel(statements)
+
+
+def _always(made: cst.CSTNode, old: cst.CSTNode) -> cst.CSTNode:
+    return made
+
+
+def _with_lines(statements: Sequence[Any], above: Sequence[cst.EmptyLine]) -> list[Any]:
+    """Statements with more lines before the first; blank lines that the first had itself give way."""
+    if not statements:
+        return []
+    first, *rest = statements
+    own = list(first.leading_lines)
+    while own and own[0].comment is None:
+        own.pop(0)
+    return [first.with_changes(leading_lines=[*above, *own]), *rest]
+
+
+def _as_line(space: cst.TrailingWhitespace) -> list[cst.EmptyLine]:
+    return [cst.EmptyLine(comment=space.comment)] if space.comment else []

@@ -1,0 +1,471 @@
+"""A loop over elements in place of an array operation: ``o[...] = x[...] * 2`` becomes ``o[i] = x[i] * 2``."""
+
+import ast
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from mgpu_fix.catalogue import NoFix
+from mgpu_fix.model import Operation
+from mgpu_fix.source import Splice
+
+from .primitives import LOADS, SCALAR, SPREADS, STORES
+from .regions import PALLAS, WarpRegion, own_statements
+
+#: the most elements that a warp is made to store one by one
+MOST_ELEMENTS = 1024
+#: powers, of which those that can be written as products are
+_SQUARES = frozenset({"integer_pow", "square"})
+
+#: calls that make an array of one value: where the value stands among the arguments, or the value itself
+_FILLS: dict[str, int | str] = {
+    "full": 1, "full_like": 1, "zeros": "0", "zeros_like": "0", "ones": "1", "ones_like": "1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Statements of one block, side by side, that go into one loop nest over ``shape``."""
+
+    block: ast.AST
+    first: int
+    last: int
+    shape: tuple[int, ...]
+
+
+class ScalarLoops:
+    """Loops for every array operation of a region. Raises NoFix where one of them cannot be done by elements."""
+
+    def __init__(self, region: WarpRegion, semantics: str) -> None:
+        self.region, self.source, self.names = region, region.source, region.names
+        self._values: dict[tuple[int, int], Operation] = {}
+        self._stores: dict[tuple[int, int], Operation] = {}
+        for operation, span in region.operations:
+            (self._stores if operation.name in STORES else self._values)[span] = operation
+        self._check_operations(semantics)
+        self._pallas = self._module(PALLAS)
+        self._numpy = self._module("jax.numpy")
+        self._arrays: dict[str, tuple[int, ...]] = {}
+        self._slices: set[ast.Assign] = set()
+        self.groups = list(self._groups())
+        self._check_complete()
+
+    @property
+    def elements(self) -> int:
+        """How many elements are stored one by one."""
+        return sum(math.prod(g.shape) for g in self.groups)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether no Ref is both read and written, so that no element can be read after another lane wrote it."""
+        operations = [o for o, _ in self.region.operations]
+        stored = {o.ref for o in operations if o.name in STORES}
+        return stored.isdisjoint(o.ref for o in operations if o.name in LOADS)
+
+    def _check_operations(self, semantics: str) -> None:
+        for operation, span in self.region.operations:
+            line = self.source.position(span[0])[0]
+            if operation.space == "smem" and semantics == "Warpgroup":
+                raise NoFix(f"a Ref in SMEM is used at line {line}, which no warp can do element by element")
+            if not operation.shape:
+                continue
+            if operation.name not in SCALAR | SPREADS | LOADS | STORES | _SQUARES:
+                raise NoFix(f"`{operation.name}` at line {line} is not done element by element at warp level")
+        most = max((math.prod(o.shape) for o in self._stores.values()), default=0)
+        if most > MOST_ELEMENTS:
+            raise NoFix(f"a loop over {most} elements would be too slow")
+
+    def _module(self, dotted: str) -> str:
+        """What the file calls a module. Raises NoFix."""
+        for alias in self.names.nodes(ast.alias):
+            name = alias.asname or alias.name
+            node = ast.Name(name, ast.Load())
+            self.names.parents.setdefault(node, self.region.function)
+            if "." not in name and self.names.resolve(node) == dotted:
+                return name
+        raise NoFix(f"the file has no name for {dotted}")
+
+    # ------------------------------------------------------------------ what goes into which loop
+
+    def _groups(self) -> Iterator[_Group]:
+        for block, statements in _blocks(self.region.function):
+            run: list[tuple[int, tuple[int, ...]]] = []
+            for i, statement in enumerate(statements):
+                shape = self._array_shape(statement)
+                if shape is None:
+                    continue
+                if run and (shape != run[-1][1] or not all(map(self._is_scalar, statements[run[-1][0] + 1 : i]))):
+                    yield self._group(block, statements, run)
+                    run = []
+                run.append((i, shape))
+            if run:
+                yield self._group(block, statements, run)
+
+    def _is_scalar(self, statement: ast.stmt) -> bool:
+        """Whether a statement only names a number, so that it may be computed again for each element."""
+        match statement:
+            case ast.Assign(targets=[ast.Name()]):
+                return self._scalar(statement)
+        return False
+
+    def _group(self, block: ast.AST, statements: Sequence[ast.stmt], run: list[tuple[int, tuple[int, ...]]]) -> _Group:
+        first, last = run[0][0], run[-1][0]
+        if not any(self._target(s) for s in statements[first : last + 1]):
+            raise NoFix(f"what line {statements[first].lineno} computes is not stored beside it")
+        for statement in statements[first : last + 1]:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
+                    inside = {n for s in statements[first : last + 1] for n in ast.walk(s)}
+                    home = self.names.home(name, statement)
+                    uses = self.names.uses(name, home) if home else []
+                    if any(use not in inside for use in uses):
+                        raise NoFix(f"`{name}` is used by more than one loop")
+        return _Group(block, first, last, run[0][1])
+
+    def _array_shape(self, statement: ast.stmt) -> tuple[int, ...] | None:
+        """Shape of what a statement stores or names; None where it deals with no array."""
+        target = self._target(statement)
+        if target is not None:
+            shape = self._stores[self.source.bounds(target)].shape
+            return shape or (None if self._scalar(statement) else shape)
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found = self._shape(value)
+                if found:
+                    self._arrays[name] = found
+                    return found
+            case ast.AugAssign(target=ast.Name(id=name)) if name in self._arrays:
+                return self._arrays[name]
+        return None
+
+    def _target(self, statement: ast.stmt) -> ast.Subscript | None:
+        match statement:
+            case ast.Assign(targets=[ast.Subscript() as target]) | ast.AugAssign(target=ast.Subscript() as target):
+                return target if self.source.bounds(target) in self._stores else None
+        return None
+
+    def _scalar(self, node: ast.AST) -> bool:
+        """Whether nothing in ``node`` is an array."""
+        start, end = self.source.bounds(node)
+        return not any(o.shape and start <= a and b <= end for o, (a, b) in self.region.operations)
+
+    def _shape(self, node: ast.expr) -> tuple[int, ...]:
+        if isinstance(node, ast.Name):
+            return self._arrays.get(node.id, ())
+        operation = self._values.get(self.source.bounds(node))
+        return operation.shape if operation else ()
+
+    def _check_complete(self) -> None:
+        """Raises NoFix where an array operation is in no group."""
+        grouped: list[tuple[int, int]] = []
+        for group in self.groups:
+            body = _statements(group.block)
+            grouped.append((self.source.bounds(body[group.first])[0], self.source.bounds(body[group.last])[1]))
+        for operation, (start, end) in self.region.operations:
+            if operation.shape and not any(a <= start and end <= b for a, b in grouped):
+                raise NoFix(f"line {self.source.position(start)[0]} uses an array in a way that is not known")
+        if not self.groups:
+            raise NoFix("it deals with no array")
+
+    # ------------------------------------------------------------------ edits
+
+    def change(self, splice: Splice) -> None:
+        """Make the edits, which are in the statements of ``splice``. Raises NoFix."""
+        taken = {n.id for n in ast.walk(self.source.tree) if isinstance(n, ast.Name)}
+        taken |= {a.arg for a in self.names.nodes(ast.arg)}
+        free = (n for n in itertools.chain("ijklmn", (f"i{k}" for k in itertools.count())) if n not in taken)
+        most = max(len(g.shape) for g in self.groups)
+        indices = list(itertools.islice(free, most))
+        by_block: dict[ast.AST, list[_Group]] = {}
+        for group in self.groups:
+            by_block.setdefault(group.block, []).append(group)
+            for statement in _statements(group.block)[group.first : group.last + 1]:
+                self._scalarise_statement(splice, statement, group.shape, indices)
+        for block, groups in by_block.items():
+            count = len(_statements(block))
+            change = functools.partial(self._looped, groups, indices, count)
+            splice.on(block, change, (cst.FunctionDef, cst.If, cst.For, cst.With))
+        for assignment in self._unused_slices():
+            splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
+
+    def _looped(self, groups: Sequence[_Group], indices: Sequence[str], count: int, node: Any) -> Any:
+        if not isinstance(node.body, cst.IndentedBlock):
+            raise NoFix("the statement stands in a one-line block")
+        body = list(node.body.body)
+        dropped = count - len(body)
+        if len(body) + dropped != count:
+            raise NoFix("the region has several statements on one line")
+        out: list[Any] = []
+        at = 0
+        starts = {g.first: g for g in groups}
+        ends = {g.last for g in groups}
+        current: _Group | None = None
+        inside: list[Any] = []
+        removed = self._removed_positions(groups[0].block)
+        for i in range(count):
+            if i in starts:
+                current, inside = starts[i], []
+            if i in removed:
+                continue
+            (inside if current else out).append(body[at])
+            at += 1
+            if i in ends and current:
+                out.append(self._loop(current.shape, indices, inside))
+                current = None
+        return node.with_changes(body=node.body.with_changes(body=out))
+
+    def _removed_positions(self, block: ast.AST) -> set[int]:
+        unused = set(self._unused_slices())
+        return {i for i, s in enumerate(_statements(block)) if s in unused}
+
+    def _loop(self, shape: Sequence[int], indices: Sequence[str], statements: Sequence[Any]) -> cst.FunctionDef:
+        first, *rest = statements
+        inner: Any = [first.with_changes(leading_lines=[]), *rest]
+        for n, index in reversed(list(zip(shape, indices, strict=False))):
+            loop = cst.parse_expression(f"{self._pallas}.loop(0, {n})")
+            parameters = cst.Parameters([cst.Param(cst.Name(index))])
+            inner = [cst.FunctionDef(cst.Name("_"), parameters, cst.IndentedBlock(inner), [cst.Decorator(loop)])]
+        [outermost] = inner
+        made: cst.FunctionDef = outermost.with_changes(leading_lines=first.leading_lines)
+        return made
+
+    def _scalarise_statement(
+        self, splice: Splice, statement: ast.stmt, shape: tuple[int, ...], indices: Sequence[str]
+    ) -> None:
+        target = self._target(statement)
+        if target is not None:
+            self._index(splice, target, shape, shape, indices)
+        value = statement.value  # type: ignore[attr-defined]
+        if target is not None and self._is_outer(statement):
+            self._constant(splice, value, self._stores[self.source.bounds(target)].dtype, shape, indices)
+        elif isinstance(statement, ast.Assign | ast.AugAssign):
+            self._scalarise(splice, value, shape, indices)
+
+    def _is_outer(self, statement: ast.stmt) -> bool:
+        """Whether an array that was made outside of the trace, or of the region, comes into a statement."""
+        start, end = self.source.bounds(statement)
+        return any(o.outer and o.shape and start <= a and b <= end for o, (a, b) in self.region.operations)
+
+    def _constant(
+        self, splice: Splice, node: ast.expr, dtype: str, shape: tuple[int, ...], indices: Sequence[str]
+    ) -> None:
+        """Make an array of NumPy's, which no operation of the trace stands for, one number."""
+        match node:
+            case ast.Call(func=func) if (self.names.resolve(func) or "").startswith("numpy."):
+                name = (self.names.resolve(func) or "").removeprefix("numpy.")
+                if name in _FILLS:
+                    self._fill(splice, node, _FILLS[name], dtype)
+                    return
+                if name == "arange" and len(node.args) == 1 and len(shape) == 1:
+                    self._replace(splice, node, indices[0], dtype)
+                    return
+        raise NoFix(f"an array from outside the region is used at line {node.lineno}")
+
+    def _scalarise(self, splice: Splice, node: ast.expr, shape: tuple[int, ...], indices: Sequence[str]) -> None:
+        """Make ``node`` give one element of what it gave."""
+        own = self._shape(node)
+        if not own:
+            if not self._scalar(node):
+                raise NoFix(f"line {node.lineno} makes one number of an array")
+            return
+        operation = self._values.get(self.source.bounds(node))
+        match node:
+            case ast.Name():
+                if own != shape:
+                    raise NoFix(f"`{node.id}` has another shape than what is stored at line {node.lineno}")
+            case ast.Subscript() if operation and operation.name in LOADS:
+                self._index(splice, node, own, shape, indices)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                self._scalarise(splice, operand, shape, indices)
+                splice.on(node, _subtracted, cst.UnaryOperation)
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=2)) if isinstance(
+                left, ast.Name | ast.Subscript
+            ):
+                self._scalarise(splice, left, shape, indices)
+                splice.on(node, _squared, cst.BinaryOperation)
+            case ast.BinOp(op=ast.Pow()):
+                raise NoFix(f"a power at line {node.lineno} is not done element by element at warp level")
+            case ast.Call():
+                self._call(splice, node, own, shape, indices)
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.IfExp() | ast.Attribute():
+                for child in ast.iter_child_nodes(node):
+                    if isinstance(child, ast.expr):
+                        self._scalarise(splice, child, shape, indices)
+            case _:
+                raise NoFix(f"line {node.lineno} makes an array in a way that is not known")
+
+    def _call(
+        self,
+        splice: Splice,
+        node: ast.Call,
+        own: tuple[int, ...],
+        shape: tuple[int, ...],
+        indices: Sequence[str],
+    ) -> None:
+        operation = self._values[self.source.bounds(node)]
+        dotted = self.names.resolve(node.func) or ""
+        library, _, name = dotted.rpartition(".")
+        if library in ("jax.numpy", "jax.lax", "numpy"):
+            if name in _FILLS:
+                self._fill(splice, node, _FILLS[name], operation.dtype)
+                return
+            if name == "arange" and len(node.args) == 1 and len(own) == 1:
+                self._replace(splice, node, f"{indices[len(shape) - 1]}", operation.dtype)
+                return
+            if name in ("broadcasted_iota", "iota") and len(node.args) == 3 and own == shape:
+                axis = node.args[2]
+                if isinstance(axis, ast.Constant) and isinstance(axis.value, int):
+                    self._replace(splice, node, indices[axis.value], operation.dtype)
+                    return
+        if operation.name in SPREADS and name != "where":
+            raise NoFix(f"`{name}` at line {node.lineno} spreads a value in a way that is not known")
+        if isinstance(node.func, ast.Attribute) and self._shape(node.func.value):
+            self._scalarise(splice, node.func.value, shape, indices)
+        for argument in [*node.args, *(k.value for k in node.keywords)]:
+            if isinstance(argument, ast.Starred):
+                raise NoFix(f"line {node.lineno} makes an array in a way that is not known")
+            self._scalarise(splice, argument, shape, indices)
+
+    def _fill(self, splice: Splice, node: ast.Call, value: int | str, dtype: str) -> None:
+        text = value
+        if isinstance(value, int):
+            named = next((k.value for k in node.keywords if k.arg == "fill_value"), None)
+            given = node.args[value] if len(node.args) > value else named
+            if given is None or not self._scalar(given):
+                raise NoFix(f"what fills the array at line {node.lineno} is not known")
+            text = self.source.segment(given)
+        splice.on(node, lambda _: cst.parse_expression(f"{self._numpy}.{_numpy_name(dtype)}({text})"), cst.Call)
+
+    def _replace(self, splice: Splice, node: ast.Call, index: str, dtype: str) -> None:
+        text = index if dtype == "int32" else f"{index}.astype({self._numpy}.{_numpy_name(dtype)})"
+        splice.on(node, lambda _: cst.parse_expression(text), cst.Call)
+
+    # ------------------------------------------------------------------ indices
+
+    def _index(
+        self,
+        splice: Splice,
+        node: ast.Subscript,
+        own: tuple[int, ...],
+        shape: tuple[int, ...],
+        indices: Sequence[str],
+    ) -> None:
+        """Make a load or store of an array one of an element."""
+        if len(own) > len(shape):
+            raise NoFix(f"line {node.lineno} uses arrays of different shapes")
+        elements = iter(
+            "0" if n == 1 and m != 1 else index
+            for n, m, index in zip(own, shape[len(shape) - len(own) :], indices[len(shape) - len(own) :], strict=False)
+        )
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        cut = [self._cut(part) for part in parts]
+        missing = len(own) - sum(c is not None for c in cut)
+        if missing < 0:
+            raise NoFix(f"the index at line {node.lineno} is of a form that is not known")
+        whole = [isinstance(p, ast.Constant) and p.value is ... for p in parts]
+        texts: list[str] = []
+        for part, start, is_ellipsis in zip(parts, cut, whole, strict=True):
+            if is_ellipsis:
+                texts += itertools.islice(elements, missing)
+                missing = 0
+            elif start is None:
+                texts.append(self.source.segment(part))
+            else:
+                index = next(elements)
+                texts.append(index if start == "0" else f"{start} + {index}")
+        texts += elements
+        new = cst.parse_expression(f"x[{', '.join(texts)}]")
+        assert isinstance(new, cst.Subscript)
+        splice.on(node, lambda old: old.with_changes(slice=new.slice), cst.Subscript)
+
+    def _cut(self, part: ast.expr) -> str | None:
+        """Where a part of an index that keeps its dimension starts; None for one that takes a single place, or
+        ``...``."""
+        match part:
+            case ast.Slice(lower=lower, step=None):
+                if lower is None:
+                    return "0"
+                if isinstance(lower, ast.UnaryOp):
+                    raise NoFix(f"the slice at line {part.lineno} counts from the end")
+                return self._term(lower)
+            case ast.Slice():
+                raise NoFix(f"the slice at line {part.lineno} has a step")
+            case ast.Call(func=func, args=[start, _]) if self._is_slice(func):
+                return self._term(start)
+            case ast.Call(func=func, args=[_]) if self._is_slice(func):
+                return "0"
+            case ast.Call(func=func) if self._is_slice(func):
+                raise NoFix(f"the slice at line {part.lineno} has a stride")
+            case ast.Name():
+                home = self.names.home(part.id, part)
+                bound = self.names.binding(part.id, part)
+                if isinstance(bound, ast.Call) and self._is_slice(bound.func) and home is not None:
+                    statement = self.names.statement(bound)
+                    if isinstance(statement, ast.Assign):
+                        self._slices.add(statement)
+                    return self._cut(bound)
+            case ast.Constant(value=None):
+                raise NoFix(f"the index at line {part.lineno} adds a dimension")
+        return None
+
+    def _term(self, node: ast.expr) -> str:
+        """Text of an expression to which something is added."""
+        text = self.source.segment(node)
+        ops = ast.Add | ast.Sub | ast.Mult
+        plain = isinstance(node, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript)
+        return text if plain or (isinstance(node, ast.BinOp) and isinstance(node.op, ops)) else f"({text})"
+
+    def _is_slice(self, func: ast.expr) -> bool:
+        return self.names.resolve(func) in (f"{PALLAS}.ds", f"{PALLAS}.dslice")
+
+    def _unused_slices(self) -> list[ast.Assign]:
+        """Assignments in the region of slices, all of whose uses were spelled out."""
+        spelled: set[ast.AST] = set()
+        for group in self.groups:
+            for statement in _statements(group.block)[group.first : group.last + 1]:
+                spelled |= set(ast.walk(statement))
+        found = []
+        for assignment in own_statements(self.region.function):
+            if assignment in self._slices:
+                assert isinstance(assignment, ast.Assign)
+                [target] = assignment.targets
+                if isinstance(target, ast.Name):
+                    home = self.names.home(target.id, target)
+                    uses = self.names.uses(target.id, home) if home else []
+                    if all(use in spelled for use in uses):
+                        found.append(assignment)
+        return found
+
+
+def _blocks(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.FunctionDef | ast.If | ast.For | ast.With):
+            yield node, node.body
+
+
+def _statements(block: ast.AST) -> list[ast.stmt]:
+    return block.body  # type: ignore[attr-defined,no-any-return]
+
+
+def _subtracted(node: cst.UnaryOperation) -> cst.BaseExpression:
+    # A unary minus has no warp-level lowering under Warpgroup semantics.
+    operand = node.expression
+    if isinstance(operand, cst.BinaryOperation) and not operand.lpar:
+        operand = operand.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    made = cst.BinaryOperation(cst.Integer("0"), cst.Subtract(), operand)
+    lpar, rpar = node.lpar or [cst.LeftParen()], node.rpar or [cst.RightParen()]
+    return made.with_changes(lpar=lpar, rpar=rpar)
+
+
+def _squared(node: cst.BinaryOperation) -> cst.BaseExpression:
+    lpar, rpar = node.lpar or [cst.LeftParen()], node.rpar or [cst.RightParen()]
+    return cst.BinaryOperation(node.left, cst.Multiply(), node.left.deep_clone(), lpar, rpar)
+
+
+def _numpy_name(dtype: str) -> str:
+    return "bool_" if dtype == "bool" else dtype

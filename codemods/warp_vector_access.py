@@ -1,0 +1,153 @@
+"""MGF101: an array operation inside a warp-level region, where only scalars are possible."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mgpu_fix.catalogue import NoFix, Rule, Signature
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Edit, Failure, Region
+from mgpu_fix.source import Names, SourceFile, Splice
+
+from .regions import WarpRegion
+from .scalar_loops import ScalarLoops
+
+
+class WarpVectorAccess(Rule):
+    """An array is loaded, computed or stored inside a warp-level region, where only scalars are possible.
+
+    ## What it means
+
+    A body under `plgpu.warp_map`, or under `pl.core_map` with a `plgpu.WarpMesh`, runs once per warp. Mosaic GPU has no
+    layout for an array that one warp holds, so each value in there has to be a scalar. Which message you get depends on
+    where the array comes from: a load, a primitive such as `exp` or `broadcast_in_dim`, a constant, or the kernel
+    around it.
+
+    ## Why it happens
+
+    Warp-level regions are for issuing copies, waiting on barriers and other scalar work. A few scalar operations have
+    no warp-level lowering either, such as `-x` (write `0.0 - x`), `x**2` (write `x * x`) and `jnp.exp`. With Warpgroup
+    semantics (the default from JAX 0.11.0) not even a scalar of a Ref in SMEM can be read there.
+
+    ## Example
+
+    ```python
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[...] = jnp.exp(x_ref[...])
+    ```
+
+    ## Use instead
+
+    Do it outside of the region, with the whole warpgroup:
+
+    ```python
+    o_ref[...] = jnp.exp(x_ref[...])
+    ```
+
+    or, for Refs in GMEM and simple arithmetic, element by element:
+
+    ```python
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            @pl.loop(0, 128)
+            def _(i):
+                o_ref[i] = x_ref[i] * 2
+    ```
+
+    ## Fix safety
+
+    `loop` is tried first. It is offered for up to 1,024 elements of GMEM (of SMEM too under Lane semantics) where
+    every operation has a scalar form, and is only safe where numbers prove it. Where the region reads what it stores,
+    it is right only as long as the lanes of the warp run in lockstep, so it is unsafe, and `hoist` comes first.
+
+    `hoist` moves the region's statements out of it, in place. It is offered where the region does nothing but compute,
+    load and store, and where the warp's number only picks which warp does it. Then each statement runs once, in the
+    same order as before, which is safe.
+
+    `--prefer hoist` or `--prefer loop` turns the order. A region that also waits, copies or does something of its own
+    in each warp is left alone.
+    """
+
+    code = "MGF101"
+    name = "warp-vector-access"
+    jax = "0.10.2 to 0.12.0"
+    choices = ("loop", "hoist")
+    signatures = (
+        Signature("ValueError", r"^Can only load scalars in warp-level code"),
+        Signature("NotImplementedError", r"^Can only store scalars in warp-level lowering"),
+        Signature("NotImplementedError", r"^Unimplemented primitive .* user thread semantics PrimitiveSemantics\.Warp"),
+        Signature("NotImplementedError", r"^Op memref\.(load|store) does not support warp semantics"),
+        Signature("LoweringError", r"^Can only close over scalars and Refs when using (core|mpmd)_map with WarpMesh"),
+        Signature("ValueError", r"<lambda> at .*mosaic_gpu.helpers\.py:\d+ captures non-scalar array constants \["),
+        Signature("AttributeError", r"^'TypedNdArray' object has no attribute 'type'"),
+    )
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """Loops and hoists of every region that fails, see the page. Raises NoFix."""
+        names = Names(source)
+        regions = [r for r in failure.facts.regions if _fails(r, failure)]
+        if not regions:
+            raise NoFix("what the warp-level region does is not known")
+        reasons: list[str] = []
+        loops = _attempt(lambda: _loops(source, names, regions, failure.facts.semantics), reasons)
+        hoist = _attempt(lambda: _hoist(source, names, regions), reasons)
+        found = [c for c in (loops, hoist) if c is not None]
+        if not found:
+            raise NoFix("; ".join(dict.fromkeys(reasons)))
+        found.sort(key=lambda c: c.applicability is not Applicability.SAFE)
+        return found
+
+
+def _attempt(make: Callable[[], Candidate], reasons: list[str]) -> Candidate | None:
+    try:
+        return make()
+    except NoFix as e:
+        reasons.append(str(e))
+        return None
+
+
+def _fails(region: Region, failure: Failure) -> bool:
+    """Whether a region does what no warp can do."""
+    return any(o.shape or o.outer for o in region.operations) or region.span == failure.span
+
+
+def _loops(source: SourceFile, names: Names, regions: Sequence[Region], semantics: str) -> Candidate:
+    edits: list[Edit] = []
+    elements = 0
+    lockstep = False
+    for facts in regions:
+        region = WarpRegion(source, names, facts)
+        loops = ScalarLoops(region, semantics)
+        splice = Splice(source, region.function)
+        loops.change(splice)
+        edits.append(splice.edit())
+        elements += loops.elements
+        lockstep = lockstep or not loops.keeps_order
+    return Candidate(
+        title="Store element by element in a scalar loop",
+        edits=tuple(edits),
+        applicability=Applicability.UNSAFE if lockstep else Applicability.SAFE,
+        name="loop",
+        needs_oracle=True,
+        cost=f"{elements} serial stores by one warp; --prefer hoist lets the whole warpgroup do it",
+    )
+
+
+def _hoist(source: SourceFile, names: Names, regions: Sequence[Region]) -> Candidate:
+    edits = []
+    for facts in regions:
+        region = WarpRegion(source, names, facts)
+        region.check_movable()
+        edits.append(region.move_out().edit())
+    return Candidate(
+        title="Move the array operations out of the warp-level region",
+        edits=tuple(edits),
+        name="hoist",
+        cost="every warp of the warpgroup takes part, also those that had passed the region by",
+    )
+
+
+RULES = (WarpVectorAccess(),)
