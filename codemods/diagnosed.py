@@ -70,51 +70,6 @@ class NestedWarpMap(_Diagnosed):
     )
 
 
-class InlineMgpuArrayReturn(_Diagnosed):
-    """A `plgpu.inline_mgpu` function that takes or returns an array is called inside a warp-level region.
-
-    ## What it means
-
-    Under `plgpu.warp_map` (or `pl.core_map` with a `plgpu.WarpMesh`) only scalars go into and come out of
-    `plgpu.inline_mgpu`. A `return_type` with a shape other than `()` is refused.
-
-    ## Why it happens
-
-    An array is spread over the registers of a whole warpgroup, by its layout. One warp has no such array.
-
-    ## Example
-
-    ```python
-    @plgpu.warp_map
-    def _(warp_id):
-        @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=plgpu.ShapeDtypeStruct((128,), jnp.float32, ...))
-        def add_one(ctx, ref): ...
-
-        o_ref[...] = add_one(smem)
-    ```
-
-    ## Use instead
-
-    Define and call it at warpgroup level; its body and its layouts stay as they are:
-
-    ```python
-    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=plgpu.ShapeDtypeStruct((128,), jnp.float32, ...))
-    def add_one(ctx, ref): ...
-
-    o_ref[...] = add_one(smem)
-    ```
-
-    or write through an argument of type `plgpu.RefType()`, or reduce inside and return a scalar
-    (`plgpu.ShapeDtypeStruct((), dtype, layout=plgpu.Layout.WG_SPLAT)`).
-    """
-
-    code = "MGF201"
-    name = "inline-mgpu-array-return"
-    jax = _ALL
-    by_hand = "define and call the inline_mgpu function outside of the warp-level region"
-    signatures = (Signature("ValueError", r"^inline_mgpu in a single-warp context only supports scalar "),)
-
-
 class CollectiveAxes(_Diagnosed):
     """The `collective_axes` of a `pl.run_scoped` are not what its allocations need.
 
@@ -624,7 +579,6 @@ class ProgramIdOverMesh(_Diagnosed):
 
 RULES = (
     NestedWarpMap(),
-    InlineMgpuArrayReturn(),
     CollectiveAxes(),
     CapturedArray(),
     StoreShapeOrDtype(),

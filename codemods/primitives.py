@@ -10,7 +10,7 @@ STORES = _names("swap addupdate")
 
 #: element by element, with a lowering for one number at warp level on some JAX that is supported
 SCALAR = _names("""
-    add add_any and convert_element_type copy copy_p div eq floor ge gt le lt max min mul ne neg not or rem select_n
+    add add_any and convert_element_type copy div eq floor ge gt le lt max min mul ne neg not or rem select_n
     shift_left shift_right_arithmetic shift_right_logical sign sub xor
 """)
 

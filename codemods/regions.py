@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from .primitives import COMPUTES, LOADS, STORES
 
 #: warps in a warpgroup
 WARPS = frozenset(range(4))
+
+#: what it costs to move work out of a region
+WHOLE_WARPGROUP = "every warp of the warpgroup takes part, also those that had passed it by"
 
 PALLAS = "jax.experimental.pallas"
 
@@ -180,22 +184,37 @@ class WarpRegion:
 
         ``allowed`` names operations that are taken for ones which only compute.
         """
-        known = COMPUTES | LOADS | STORES | allowed
-        for operation, span in [(o, self._own_or_all(o)) for o in self.facts.operations]:
-            if operation.name not in known:
-                place = f" at line {self.source.position(span[0])[0]}"
-                raise NoFix(f"the region also does `{operation.name}`{place}, whose order and warp must stay")
+        self._check_operations(COMPUTES | LOADS | STORES | allowed)
         self._check_warps()
         self._check_statements()
         self._check_names()
+
+    def check_repeatable(self) -> None:
+        """Raises NoFix unless the whole warpgroup can do, for one warp after the other, what the region does."""
+        self._check_operations(COMPUTES | LOADS | STORES)
+        if not self.keeps_order:
+            raise NoFix("the region reads what it stores, and its warps run in no order")
+        if self.opening is not self.function or len(self.ids) != 1:
+            raise NoFix("the region is not of the form that can be repeated for each warp")
+        self._check_statements_of([self.function])
+        self._check_names()
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the region reads nothing that it stores, so that its stores may come in any order."""
+        stored = {o.ref for o in self.facts.operations if o.name in STORES}
+        return stored.isdisjoint(o.ref for o in self.facts.operations if o.name in LOADS)
+
+    def _check_operations(self, known: frozenset[str]) -> None:
+        for operation in self.facts.operations:
+            if operation.name not in known:
+                line = self.source.position(self._own_or_all(operation)[0])[0]
+                raise NoFix(f"the region also does `{operation.name}` at line {line}, whose order and warp must stay")
 
     def _own_or_all(self, operation: Operation) -> tuple[int, int]:
         return next((span for o, span in self.operations if o is operation), self._at)
 
     def _check_warps(self) -> None:
-        operations = self.facts.operations
-        stored = {o.ref for o in operations if o.name in STORES}
-        loaded = {o.ref for o in operations if o.name in LOADS}
         for operation, span in self.operations:
             if operation.name not in STORES:
                 continue
@@ -204,9 +223,9 @@ class WarpRegion:
             warps = self.warps_at(self._node(span))
             if not warps:
                 raise NoFix(f"no warp gets to line {self.source.position(span[0])[0]}")
-            if len(warps) > 1 and not stored.isdisjoint(loaded):
+            if len(warps) > 1 and not self.keeps_order:
                 raise NoFix("several warps run the region, and it reads what it stores")
-        if len(self.operations) < len([o for o in operations if o.spans]):
+        if len(self.operations) < len([o for o in self.facts.operations if o.spans]):
             raise NoFix("part of the region stands in another place")
 
     def _node(self, span: tuple[int, int]) -> ast.AST:
@@ -214,15 +233,17 @@ class WarpRegion:
         return next(n for n in ast.walk(self.function) if hasattr(n, "lineno") and self.source.bounds(n) == span)
 
     def _check_statements(self) -> None:
-        for function in self._moved():
-            for node in own_statements(function):
-                if isinstance(node, ast.Return | ast.Nonlocal | ast.Global):
-                    raise NoFix(f"the region has a `{type(node).__name__.lower()}` at line {node.lineno}")
+        self._check_statements_of(self._moved())
         dropped = {id(n) for g in self.guards for n in ast.walk(g.function.decorator_list[0])}
         assigned = {id(n) for s in self._dropped_assignments() for n in ast.walk(s)}
         for name in (n for n in ast.walk(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)):
             if self._names_warp(name) and id(name) not in dropped | assigned:
                 raise NoFix(f"line {name.lineno} depends on which warp runs it")
+
+    def _check_statements_of(self, functions: Sequence[ast.FunctionDef]) -> None:
+        for node in itertools.chain.from_iterable(map(own_statements, functions)):
+            if isinstance(node, ast.Return | ast.Nonlocal | ast.Global):
+                raise NoFix(f"the region has a `{type(node).__name__.lower()}` at line {node.lineno}")
 
     def _dropped_assignments(self) -> list[ast.Assign]:
         """Assignments of what depends on the warp, which only the guards need."""
@@ -278,6 +299,106 @@ class WarpRegion:
         splice.on(self.function, take, cst.FunctionDef)
         splice.on_line_of(self.opening, put)
         return splice
+
+    def repeated(self) -> Splice:
+        """The region's statements in a Python loop over the warps, in place of the region."""
+        splice = Splice(self.source, self.function)
+        [warp] = self.ids
+        for assignment in own_statements(self.function):
+            if isinstance(assignment, ast.Assign) and self._binds(assignment, warp):
+                splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
+
+        def loop(function: cst.FunctionDef) -> cst.For:
+            above = [*function.leading_lines, *_decorator_lines(function)]
+            iterated = cst.parse_expression(f"range({len(WARPS)})")
+            return cst.For(cst.Name(warp), iterated, function.body, leading_lines=above)
+
+        splice.on(self.function, loop, cst.FunctionDef)
+        return splice
+
+    @staticmethod
+    def _binds(assignment: ast.Assign, name: str) -> bool:
+        return any(isinstance(t, ast.Name) and t.id == name for t in assignment.targets)
+
+    def split(self) -> Splice:
+        """The array operations between the parts of the region that come before and after them. Raises NoFix unless
+        they stand side by side in the one block that the region has."""
+        owner, at = self._only_block()
+        moved = [self._is_moved(s) for s in owner.body]
+        for i, statement in enumerate(owner.body):
+            # What is stored has to be committed by whoever stores it.
+            moved[i] = moved[i] or (i > 0 and moved[i - 1] and self._does_only(statement, "commit_smem"))
+        runs = [
+            (is_moved, [i for i, _ in run]) for is_moved, run in itertools.groupby(enumerate(moved), lambda m: m[1])
+        ]
+        self._check_split(owner, [[owner.body[i] for i in indices] for _, indices in runs], moved)
+
+        def change(function: cst.FunctionDef) -> Any:
+            block = function if at is None else function.body.body[at]
+            assert isinstance(block, cst.FunctionDef)
+            statements = block.body.body
+            if not isinstance(block.body, cst.IndentedBlock) or len(statements) != len(moved):
+                raise NoFix("the region has several statements on one line")
+            out: list[Any] = []
+            for is_moved, indices in runs:
+                part = [statements[i] for i in indices]
+                if is_moved:
+                    out += part
+                    continue
+                kept: Any = block.with_changes(body=block.body.with_changes(body=part, footer=[]))
+                if at is not None:
+                    around = [*function.body.body[:at], kept, *function.body.body[at + 1 :]]
+                    kept = function.with_changes(body=function.body.with_changes(body=around))
+                out.append(kept if not out else kept.with_changes(leading_lines=[]))
+            return cst.FlattenSentinel(_with_lines(out, function.leading_lines))
+
+        splice = Splice(self.source, self.function)
+        splice.on(self.function, change, cst.FunctionDef)
+        return splice
+
+    def _only_block(self) -> tuple[ast.FunctionDef, int | None]:
+        """The function whose statements the region runs, and its place among those of the region's own function."""
+        if self.opening is not self.function:
+            raise NoFix("the region's function is not decorated in place")
+        if not any(isinstance(s, ast.FunctionDef) for s in self.function.body):
+            return self.function, None
+        rest = [s for s in self.function.body if not (isinstance(s, ast.Assign) and s in self._dropped_assignments())]
+        if len(rest) != 1 or len(self.guards) != 1 or self.guards[0].function is not rest[0] or self.guards[0].rest:
+            raise NoFix("the region has more than one block")
+        return self.guards[0].function, self.function.body.index(rest[0])
+
+    def _inside(self, statement: ast.stmt) -> list[Operation]:
+        start, end = self.source.bounds(statement)
+        return [o for o, (a, b) in self.operations if start <= a and b <= end]
+
+    def _is_moved(self, statement: ast.stmt) -> bool:
+        """Whether a statement deals with arrays, and does nothing else."""
+        inside = self._inside(statement)
+        return any(o.shape for o in inside) and all(o.name in COMPUTES | LOADS | STORES for o in inside)
+
+    def _does_only(self, statement: ast.stmt, name: str) -> bool:
+        inside = self._inside(statement)
+        return bool(inside) and all(o.name == name for o in inside)
+
+    def _check_split(self, owner: ast.FunctionDef, runs: Sequence[Sequence[ast.stmt]], moved: Sequence[bool]) -> None:
+        for statement, is_moved in zip(owner.body, moved, strict=True):
+            line = statement.lineno
+            if not is_moved and any(o.shape for o in self._inside(statement)):
+                raise NoFix(f"line {line} does more than to compute, load and store")
+            if is_moved and any(o.warp for o in self._inside(statement)):
+                raise NoFix(f"line {line} depends on which warp runs it")
+            if is_moved and len(self.warps_at(statement)) > 1 and not self.keeps_order:
+                raise NoFix("several warps run the region, and it reads what it stores")
+        if not any(moved) or all(moved):
+            raise NoFix("there is nothing to split the region at")
+        for run in runs:
+            inside = {n for s in run for n in ast.walk(s)}
+            for name in [n for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]:
+                home = self.names.home(name.id, name)
+                if any(use not in inside for use in (self.names.uses(name.id, home) if home else ())):
+                    raise NoFix(f"`{name.id}` is needed in several parts of the region")
+        self._check_statements_of([owner])
+        self._check_names()
 
     def _moved(self) -> list[ast.FunctionDef]:
         """The functions whose statements are moved out of them."""
@@ -337,10 +458,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 def _opened(function: cst.FunctionDef) -> Any:
     """The statements of a function, with the comments on its own lines before and after them."""
-    above = [*function.leading_lines]
-    for decorator in function.decorators:
-        above += [*decorator.leading_lines, *_as_line(decorator.trailing_whitespace)]
-    above += function.lines_after_decorators
+    above = [*function.leading_lines, *_decorator_lines(function)]
     below: list[cst.EmptyLine] = []
     if isinstance(function.body, cst.IndentedBlock):
         above += _as_line(function.body.header)
@@ -357,6 +475,14 @@ def _opened(function: cst.FunctionDef) -> Any:
         last: Any = statements[-1]
         statements[-1] = last.with_changes(leading_lines=[*last.leading_lines, *below])
     return cst.FlattenSentinel(statements)
+
+
+def _decorator_lines(function: cst.FunctionDef) -> Iterator[cst.EmptyLine]:
+    """The comments on and after a function's decorators."""
+    for decorator in function.decorators:
+        yield from decorator.leading_lines
+        yield from _as_line(decorator.trailing_whitespace)
+    yield from function.lines_after_decorators
 
 
 def _always(made: cst.CSTNode, old: cst.CSTNode) -> cst.CSTNode:

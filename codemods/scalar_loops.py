@@ -60,13 +60,6 @@ class ScalarLoops:
         """How many elements are stored one by one."""
         return sum(math.prod(g.shape) for g in self.groups)
 
-    @property
-    def keeps_order(self) -> bool:
-        """Whether no Ref is both read and written, so that no element can be read after another lane wrote it."""
-        operations = [o for o, _ in self.region.operations]
-        stored = {o.ref for o in operations if o.name in STORES}
-        return stored.isdisjoint(o.ref for o in operations if o.name in LOADS)
-
     def _check_operations(self, semantics: str) -> None:
         for operation, span in self.region.operations:
             line = self.source.position(span[0])[0]
@@ -187,41 +180,25 @@ class ScalarLoops:
             for statement in _statements(group.block)[group.first : group.last + 1]:
                 self._scalarise_statement(splice, statement, group.shape, indices)
         for block, groups in by_block.items():
-            count = len(_statements(block))
-            change = functools.partial(self._looped, groups, indices, count)
+            change = functools.partial(self._looped, groups, indices)
             splice.on(block, change, (cst.FunctionDef, cst.If, cst.For, cst.With))
         for assignment in self._unused_slices():
             splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
 
-    def _looped(self, groups: Sequence[_Group], indices: Sequence[str], count: int, node: Any) -> Any:
+    def _looped(self, groups: Sequence[_Group], indices: Sequence[str], node: Any) -> Any:
         if not isinstance(node.body, cst.IndentedBlock):
             raise NoFix("the statement stands in a one-line block")
-        body = list(node.body.body)
-        dropped = count - len(body)
-        if len(body) + dropped != count:
+        kept = iter(node.body.body)
+        unused = self._unused_slices()
+        statements = [None if s in unused else next(kept, None) for s in _statements(groups[0].block)]
+        if next(kept, None) is not None or statements.count(None) != sum(
+            s in unused for s in _statements(groups[0].block)
+        ):
             raise NoFix("the region has several statements on one line")
-        out: list[Any] = []
-        at = 0
-        starts = {g.first: g for g in groups}
-        ends = {g.last for g in groups}
-        current: _Group | None = None
-        inside: list[Any] = []
-        removed = self._removed_positions(groups[0].block)
-        for i in range(count):
-            if i in starts:
-                current, inside = starts[i], []
-            if i in removed:
-                continue
-            (inside if current else out).append(body[at])
-            at += 1
-            if i in ends and current:
-                out.append(self._loop(current.shape, indices, inside))
-                current = None
-        return node.with_changes(body=node.body.with_changes(body=out))
-
-    def _removed_positions(self, block: ast.AST) -> set[int]:
-        unused = set(self._unused_slices())
-        return {i for i, s in enumerate(_statements(block)) if s in unused}
+        for group in reversed(groups):
+            inside = [s for s in statements[group.first : group.last + 1] if s is not None]
+            statements[group.first : group.last + 1] = [self._loop(group.shape, indices, inside)]
+        return node.with_changes(body=node.body.with_changes(body=[s for s in statements if s is not None]))
 
     def _loop(self, shape: Sequence[int], indices: Sequence[str], statements: Sequence[Any]) -> cst.FunctionDef:
         first, *rest = statements

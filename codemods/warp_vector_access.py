@@ -1,13 +1,14 @@
 """MGF101: an array operation inside a warp-level region, where only scalars are possible."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Edit, Failure, Region
+from mgpu_fix.model import Candidate, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
-from .regions import WarpRegion
+from .regions import WHOLE_WARPGROUP, WarpRegion
 from .scalar_loops import ScalarLoops
 
 
@@ -65,10 +66,11 @@ class WarpVectorAccess(Rule):
 
     `hoist` moves the region's statements out of it, in place. It is offered where the region does nothing but compute,
     load and store, and where the warp's number only picks which warp does it. Then each statement runs once, in the
-    same order as before, which is safe.
+    same order as before, which is safe. Where every warp does something of its own, it becomes a Python loop over the
+    warps. Where the region also waits or copies, it is split in two and what deals with arrays goes between. These two
+    are only safe where numbers prove them.
 
-    `--prefer hoist` or `--prefer loop` turns the order. A region that also waits, copies or does something of its own
-    in each warp is left alone.
+    `--prefer hoist` or `--prefer loop` turns the order.
     """
 
     code = "MGF101"
@@ -92,21 +94,18 @@ class WarpVectorAccess(Rule):
         if not regions:
             raise NoFix("what the warp-level region does is not known")
         reasons: list[str] = []
-        loops = _attempt(lambda: _loops(source, names, regions, failure.facts.semantics), reasons)
-        hoist = _attempt(lambda: _hoist(source, names, regions), reasons)
-        found = [c for c in (loops, hoist) if c is not None]
+        found: list[Candidate] = []
+        for make in (_loops, _hoist, _repeat, _split):
+            try:
+                # One way does for all regions, since an error that is left hides whether another is gone.
+                found.append(make([WarpRegion(source, names, r) for r in regions], failure.facts.semantics))
+            except NoFix as e:
+                reasons.append(str(e))
         if not found:
             raise NoFix("; ".join(dict.fromkeys(reasons)))
-        found.sort(key=lambda c: c.applicability is not Applicability.SAFE)
-        return found
-
-
-def _attempt(make: Callable[[], Candidate], reasons: list[str]) -> Candidate | None:
-    try:
-        return make()
-    except NoFix as e:
-        reasons.append(str(e))
-        return None
+        if len(found) > 1 and found[0].name == "loop":
+            found[0] = replace(found[0], cost=f"{found[0].cost}; --prefer hoist lets the whole warpgroup do it at once")
+        return sorted(found, key=lambda c: c.applicability is not Applicability.SAFE)
 
 
 def _fails(region: Region, failure: Failure) -> bool:
@@ -114,39 +113,53 @@ def _fails(region: Region, failure: Failure) -> bool:
     return any(o.shape or o.outer for o in region.operations) or region.span == failure.span
 
 
-def _loops(source: SourceFile, names: Names, regions: Sequence[Region], semantics: str) -> Candidate:
-    edits: list[Edit] = []
-    elements = 0
-    lockstep = False
-    for facts in regions:
-        region = WarpRegion(source, names, facts)
-        loops = ScalarLoops(region, semantics)
-        splice = Splice(source, region.function)
-        loops.change(splice)
+def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+    loops = [ScalarLoops(region, semantics) for region in regions]
+    edits = []
+    for one in loops:
+        splice = Splice(one.region.source, one.region.function)
+        one.change(splice)
         edits.append(splice.edit())
-        elements += loops.elements
-        lockstep = lockstep or not loops.keeps_order
     return Candidate(
         title="Store element by element in a scalar loop",
         edits=tuple(edits),
-        applicability=Applicability.UNSAFE if lockstep else Applicability.SAFE,
+        applicability=Applicability.SAFE if all(r.keeps_order for r in regions) else Applicability.UNSAFE,
         name="loop",
         needs_oracle=True,
-        cost=f"{elements} serial stores by one warp; --prefer hoist lets the whole warpgroup do it",
+        cost=f"{sum(one.elements for one in loops)} serial stores by one warp",
     )
 
 
-def _hoist(source: SourceFile, names: Names, regions: Sequence[Region]) -> Candidate:
-    edits = []
-    for facts in regions:
-        region = WarpRegion(source, names, facts)
+def _hoist(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+    for region in regions:
         region.check_movable()
-        edits.append(region.move_out().edit())
     return Candidate(
         title="Move the array operations out of the warp-level region",
-        edits=tuple(edits),
+        edits=tuple(region.move_out().edit() for region in regions),
         name="hoist",
-        cost="every warp of the warpgroup takes part, also those that had passed the region by",
+        cost=WHOLE_WARPGROUP,
+    )
+
+
+def _repeat(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+    for region in regions:
+        region.check_repeatable()
+    return Candidate(
+        title="Let the whole warpgroup do what each warp does, one after the other",
+        edits=tuple(region.repeated().edit() for region in regions),
+        name="hoist",
+        needs_oracle=True,
+        cost=WHOLE_WARPGROUP,
+    )
+
+
+def _split(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+    return Candidate(
+        title="Split the warp-level region and move the array operations between its parts",
+        edits=tuple(region.split().edit() for region in regions),
+        name="hoist",
+        needs_oracle=True,
+        cost=f"{WHOLE_WARPGROUP}; the warps wait for each other where the region is split",
     )
 
 

@@ -312,6 +312,11 @@ def inner_jaxprs(equation: Any) -> list[tuple[Any, dict[Any, Any]]]:
     return found
 
 
+def operation_name(equation: Any) -> str:
+    """Name of an operation's primitive, the same on every JAX (``inline_mgpu`` was ``inline_mgpu_p`` up to 0.11)."""
+    return str(equation.primitive.name).removesuffix("_p")
+
+
 def is_loop(equation: Any) -> bool:
     """Whether what an operation runs may run again on its own results."""
     return equation.primitive.name in ("scan", "while")

@@ -125,14 +125,14 @@ class _Walk:
         """What the results of a plain operation come from."""
         flows = [flow(atom) for atom in equation.invars]
         made = replace(functools.reduce(_Flow.join, flows, _Flow()), ref=None)
-        if equation.primitive.name in _LOADS and flows and flows[0].ref is not None:
+        if jaxseam.operation_name(equation) in _LOADS and flows and flows[0].ref is not None:
             made = replace(made, reads=made.reads | {flows[0].ref})
         if region is not None and equation.params.get("axis_name") is region.axis:
             made = replace(made, warp=True)
         return made
 
     def _operation(self, equation: Any, flow: Any, made: _Flow, spans: tuple[Span, ...]) -> Operation:
-        name = equation.primitive.name
+        name = jaxseam.operation_name(equation)
         touches = name in _LOADS + _STORES
         result = equation.invars[1] if name in _STORES else next(iter(equation.outvars), None)
         ref = flow(equation.invars[0]).ref if touches else None
