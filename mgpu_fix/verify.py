@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from mgpu_fix.arrays import load
 from mgpu_fix.model import STAGES, KernelCall, Numbers, Observation
 
 if TYPE_CHECKING:
@@ -144,21 +145,6 @@ def is_hollow(array: "np.ndarray") -> bool:
         return bool((array == np.iinfo(array.dtype).max).all())
     with np.errstate(invalid="ignore"):
         return bool(np.isnan(array.astype(np.float64)).all())
-
-
-def load(path: Path) -> "np.ndarray":
-    """An array as the run stored it."""
-    import numpy as np
-
-    return restored(np.load(path, allow_pickle=False), path.name.split(".")[1])
-
-
-def restored(array: "np.ndarray", dtype: str) -> "np.ndarray":
-    """An array with its own dtype again: bfloat16 and the float8s are stored as unsigned integers."""
-    import ml_dtypes  # noqa: F401 (registers them with NumPy)
-    import numpy as np
-
-    return array if array.dtype.name == dtype else array.view(np.dtype(dtype))
 
 
 def compare_arrays(expected: "np.ndarray", got: "np.ndarray") -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mgpu_fix import verify
+from mgpu_fix.arrays import restored, stored
 from mgpu_fix.model import Failure, Observation, from_json, to_json
 
 ROOT = Path(__file__).parent.parent / "golden"
@@ -55,12 +55,11 @@ class Case:
         if not file.exists():
             return None
         with np.load(file, allow_pickle=False) as arrays:
-            return [verify.restored(arrays[name], name.split(".")[1]) for name in sorted(arrays.files)]
+            return [restored(arrays[name], name.split(".")[1]) for name in sorted(arrays.files)]
 
     def record_outputs(self, arrays: list[np.ndarray]) -> None:
         """Keep the right outputs."""
-        plain = [a if a.dtype.kind in "biufc" else a.view(f"u{a.dtype.itemsize}") for a in arrays]
-        named = {f"{i:02}.{a.dtype.name}": p for i, (a, p) in enumerate(zip(arrays, plain, strict=True))}
+        named = {f"{i:02}.{a.dtype.name}": stored(a) for i, a in enumerate(arrays)}
         np.savez(self.folder / "outputs.npz", **named)  # type: ignore[arg-type]
 
 

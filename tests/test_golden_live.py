@@ -8,6 +8,7 @@ import pytest
 from golden_cases import CASES, Case, name
 
 from mgpu_fix import verify
+from mgpu_fix.arrays import load as load_array
 from mgpu_fix.catalogue import load
 from mgpu_fix.engine import Engine, Outcome
 from mgpu_fix.model import Observation
@@ -60,4 +61,4 @@ def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, re
 def arrays(observation: Observation) -> list[np.ndarray]:
     """Outputs of every call whose numbers are known."""
     known = [c.numbers[0] for c in observation.calls if verify.known_numbers(c)]
-    return [verify.load(Path(observation.folder, name)) for numbers in known for name in numbers.outputs]
+    return [load_array(Path(observation.folder, name)) for numbers in known for name in numbers.outputs]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgpu_fix import verify
+from mgpu_fix import arrays, verify
 from mgpu_fix.model import KernelCall, Numbers, Observation, from_json, to_json
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -54,13 +54,17 @@ def test_a_difference_tells_where_and_how_much() -> None:
     assert text == "1 of 3 elements differ; most at [1]: 2.5, expected 2.0 (abs 0.5, rel 0.25, 2097152 ulp)"
 
 
-def test_arrays_are_read_back_with_their_dtype(tmp_path: Path) -> None:
-    array = np.array([1.5, -2.0], ml_dtypes.bfloat16)
-    file = tmp_path / "00001.bfloat16.npy"
-    np.save(file, array.view("u2"), allow_pickle=False)
-    back = verify.load(file)
-    assert back.dtype == ml_dtypes.bfloat16
-    assert back.tolist() == [1.5, -2.0]
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "bool", "complex64", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int4", "uint4"],
+)
+def test_arrays_are_read_back_with_their_dtype(dtype: str, tmp_path: Path) -> None:
+    array = np.array([[1, 2]]).astype(getattr(ml_dtypes, dtype, dtype))
+    file = tmp_path / f"00001.{dtype}.npy"
+    np.save(file, arrays.stored(array), allow_pickle=False)
+    back = arrays.load(file)
+    assert back.dtype == array.dtype
+    assert back.tolist() == array.tolist()
 
 
 def test_what_was_never_written_is_told() -> None:

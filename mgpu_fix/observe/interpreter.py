@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from mgpu_fix.arrays import stored
 from mgpu_fix.model import Numbers
 from mgpu_fix.observe import jaxseam
 from mgpu_fix.observe.kernels import Call
@@ -105,9 +106,7 @@ class Interpreter:
         for array in arrays:
             self._saved += 1
             name = f"{self._saved:05d}.{array.dtype.name}.npy"
-            # NumPy has no name for bfloat16 and the float8s: their bytes are kept, the name tells the dtype.
-            plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
             with self._open(self.folder / name, "wb") as file:
-                np.save(file, np.ascontiguousarray(plain).reshape(array.shape), allow_pickle=False)
+                np.save(file, np.ascontiguousarray(stored(array)).reshape(array.shape), allow_pickle=False)
             names.append(name)
         return tuple(names)
