@@ -70,6 +70,7 @@ class InlineMgpuArrayReturn(Rule):
         regions = [r for r in failure.facts.regions if any(o.name == _INLINE and o.shape for o in r.operations)]
         if not regions:
             raise NoFix("what the warp-level region does is not known")
+        safe = failure.facts.barriers and all(map(_only_arrays, regions))
         edits = []
         for facts in regions:
             region = WarpRegion(source, names, facts)
@@ -78,7 +79,7 @@ class InlineMgpuArrayReturn(Rule):
         yield Candidate(
             title="Move the inline_mgpu call out of the warp-level region",
             edits=tuple(edits),
-            applicability=Applicability.SAFE if all(map(_only_arrays, regions)) else Applicability.UNSAFE,
+            applicability=Applicability.SAFE if safe else Applicability.UNSAFE,
             cost=WHOLE_WARPGROUP,
         )
 

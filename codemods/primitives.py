@@ -5,8 +5,12 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-LOADS = _names("get")
-STORES = _names("swap addupdate")
+#: what ``ref[...]`` and ``ref[...] = value`` are
+GET = "get"
+SETS = _names("swap addupdate")
+
+LOADS = _names("get load async_load wgmma_accumulator_deref")
+STORES = SETS | _names("store wgmma_accumulator_store")
 
 #: element by element, with a lowering for one number at warp level on some JAX that is supported
 SCALAR = _names("""
@@ -31,7 +35,8 @@ COMPUTES = (
     | SPREADS
     | _names("""
     argmax argmin axis_index axis_size concatenate cumlogsumexp cummax cummin cumprod cumsum dot_general dynamic_slice
-    dynamic_update_slice empty gather layout_cast pad reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum
-    reduce_xor reshape rev slice sort split squeeze transpose
+    dynamic_update_slice empty gather layout_cast mma mosaic_gpu_reduce_max mosaic_gpu_reduce_min mosaic_gpu_reduce_prod
+    mosaic_gpu_reduce_sum multiple_of pad reciprocal reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum
+    reduce_xor reshape rev slice sort split squeeze transpose wait_load_tmem
 """)
 )

@@ -46,6 +46,8 @@ class WarpRegion:
         self.scope = names.scope(self.opening)
         first, last = source.bounds(self.function)
         self.operations = [(o, span) for o in facts.operations if (span := self._own(o, first, last))]
+        #: where the region asks which warp it is, and the names that it gives the answer
+        self._asking = {span for o, span in self.operations if o.name == "axis_index" and o.warp}
         self.ids = self._warp_ids()
         self.guards: list[Guard] = []
         #: every function that is run in place, innermost guards with the warps that get there
@@ -93,12 +95,14 @@ class WarpRegion:
     def _warp_ids(self) -> set[str]:
         """Names for the warp's number."""
         ids = {a.arg for a in self.function.args.args[:1]}
-        asked = {span for o, span in self.operations if o.name == "axis_index" and o.warp}
         for node in ast.walk(self.function):
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.source.bounds(value) in asked:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._is_asking(value):
                     ids.add(name)
         return ids
+
+    def _is_asking(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and self.source.bounds(node) in self._asking
 
     # ------------------------------------------------------------------ guards
 
@@ -142,13 +146,17 @@ class WarpRegion:
 
     def asks(self, node: ast.AST) -> bool:
         """Whether an expression depends on the warp's number, by its own name or by one computed from it here."""
-        return any(self._names_warp(n) for n in ast.walk(node) if isinstance(n, ast.Name))
+        return any(self._tells_warp(n) for n in ast.walk(node))
 
-    def _names_warp(self, name: ast.Name) -> bool:
-        if name.id in self.ids:
-            return True
-        value = self._derived(name)
-        return value is not None and self.asks(value)
+    def _tells_warp(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Name):
+            return self._is_asking(node)
+        value = self._derived(node)
+        return node.id in self.ids or (value is not None and self.asks(value))
+
+    def _is_warp(self, node: ast.expr) -> bool:
+        """Whether an expression is the warp's number itself."""
+        return self._is_asking(node) or (isinstance(node, ast.Name) and node.id in self.ids)
 
     def _derived(self, name: ast.Name) -> ast.expr | None:
         """The value of a name that the region itself gives one."""
@@ -164,11 +172,11 @@ class WarpRegion:
             return found[0] if found and not found[1] else None
         match part:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                swapped = isinstance(right, ast.Name) and right.id in self.ids
+                swapped = self._is_warp(right)
                 warp, other = (right, left) if swapped else (left, right)
                 number = constant(self.names, other)
                 compare = _COMPARE.get(type(op))
-                if isinstance(warp, ast.Name) and warp.id in self.ids and compare and isinstance(number, int):
+                if self._is_warp(warp) and compare and isinstance(number, int):
                     return frozenset(w for w in WARPS if (compare(number, w) if swapped else compare(w, number)))
         return None
 
@@ -236,9 +244,10 @@ class WarpRegion:
         self._check_statements_of(self._moved())
         dropped = {id(n) for g in self.guards for n in ast.walk(g.function.decorator_list[0])}
         assigned = {id(n) for s in self._dropped_assignments() for n in ast.walk(s)}
-        for name in (n for n in ast.walk(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)):
-            if self._names_warp(name) and id(name) not in dropped | assigned:
-                raise NoFix(f"line {name.lineno} depends on which warp runs it")
+        for node in ast.walk(self.function):
+            stored = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+            if self._tells_warp(node) and not stored and id(node) not in dropped | assigned:
+                raise NoFix(f"line {getattr(node, 'lineno', '?')} depends on which warp runs it")
 
     def _check_statements_of(self, functions: Sequence[ast.FunctionDef]) -> None:
         for node in itertools.chain.from_iterable(map(own_statements, functions)):

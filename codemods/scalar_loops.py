@@ -14,7 +14,7 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Operation
 from mgpu_fix.source import Splice
 
-from .primitives import LOADS, SCALAR, SPREADS, STORES
+from .primitives import GET, SCALAR, SETS, SPREADS
 from .regions import PALLAS, WarpRegion, own_statements
 
 #: the most elements that a warp is made to store one by one
@@ -46,7 +46,7 @@ class ScalarLoops:
         self._values: dict[tuple[int, int], Operation] = {}
         self._stores: dict[tuple[int, int], Operation] = {}
         for operation, span in region.operations:
-            (self._stores if operation.name in STORES else self._values)[span] = operation
+            (self._stores if operation.name in SETS else self._values)[span] = operation
         self._check_operations(semantics)
         self._pallas = self._module(PALLAS)
         self._numpy = self._module("jax.numpy")
@@ -67,7 +67,7 @@ class ScalarLoops:
                 raise NoFix(f"a Ref in SMEM is used at line {line}, which no warp can do element by element")
             if not operation.shape:
                 continue
-            if operation.name not in SCALAR | SPREADS | LOADS | STORES | _SQUARES:
+            if operation.name not in SCALAR | SPREADS | SETS | _SQUARES | {GET}:
                 raise NoFix(f"`{operation.name}` at line {line} is not done element by element at warp level")
         most = max((math.prod(o.shape) for o in self._stores.values()), default=0)
         if most > MOST_ELEMENTS:
@@ -255,7 +255,7 @@ class ScalarLoops:
             case ast.Name():
                 if own != shape:
                     raise NoFix(f"`{node.id}` has another shape than what is stored at line {node.lineno}")
-            case ast.Subscript() if operation and operation.name in LOADS:
+            case ast.Subscript() if operation and operation.name == GET:
                 self._index(splice, node, own, shape, indices)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 self._scalarise(splice, operand, shape, indices)

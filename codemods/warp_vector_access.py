@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Failure, Region
+from mgpu_fix.model import Candidate, Edit, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
 from .regions import WHOLE_WARPGROUP, WarpRegion
@@ -68,7 +68,7 @@ class WarpVectorAccess(Rule):
     load and store, and where the warp's number only picks which warp does it. Then each statement runs once, in the
     same order as before, which is safe. Where every warp does something of its own, it becomes a Python loop over the
     warps. Where the region also waits or copies, it is split in two and what deals with arrays goes between. These two
-    are only safe where numbers prove them.
+    are only safe where numbers prove them. Nothing is safe in a kernel with `unsafe_no_auto_barriers`.
 
     `--prefer hoist` or `--prefer loop` turns the order.
     """
@@ -85,11 +85,14 @@ class WarpVectorAccess(Rule):
         Signature("LoweringError", r"^Can only close over scalars and Refs when using (core|mpmd)_map with WarpMesh"),
         Signature("ValueError", r"<lambda> at .*mosaic_gpu.helpers\.py:\d+ captures non-scalar array constants \["),
         Signature("AttributeError", r"^'TypedNdArray' object has no attribute 'type'"),
+        # A WGMMA accumulator that a region closes over: JAX gives no message.
+        Signature("NotImplementedError", r"^$"),
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """Loops and hoists of every region that fails, see the page. Raises NoFix."""
         names = Names(source)
+        # A helper's region, or one in a Python loop, is traced once for each time that it is run.
         regions = [r for r in failure.facts.regions if _fails(r, failure)]
         if not regions:
             raise NoFix("what the warp-level region does is not known")
@@ -103,6 +106,9 @@ class WarpVectorAccess(Rule):
                 reasons.append(str(e))
         if not found:
             raise NoFix("; ".join(dict.fromkeys(reasons)))
+        if not failure.facts.barriers:
+            # Nothing then keeps one warp from reading what another is still to store.
+            found = [replace(c, applicability=Applicability.UNSAFE) for c in found]
         if len(found) > 1 and found[0].name == "loop":
             found[0] = replace(found[0], cost=f"{found[0].cost}; --prefer hoist lets the whole warpgroup do it at once")
         return sorted(found, key=lambda c: c.applicability is not Applicability.SAFE)
@@ -120,9 +126,11 @@ def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
         splice = Splice(one.region.source, one.region.function)
         one.change(splice)
         edits.append(splice.edit())
+    if len({e.start for e in edits}) < len(set(edits)):
+        raise NoFix("the region runs at several shapes")
     return Candidate(
         title="Store element by element in a scalar loop",
-        edits=tuple(edits),
+        edits=_once(edits),
         applicability=Applicability.SAFE if all(r.keeps_order for r in regions) else Applicability.UNSAFE,
         name="loop",
         needs_oracle=True,
@@ -135,7 +143,7 @@ def _hoist(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
         region.check_movable()
     return Candidate(
         title="Move the array operations out of the warp-level region",
-        edits=tuple(region.move_out().edit() for region in regions),
+        edits=_once(region.move_out().edit() for region in regions),
         name="hoist",
         cost=WHOLE_WARPGROUP,
     )
@@ -146,7 +154,7 @@ def _repeat(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
         region.check_repeatable()
     return Candidate(
         title="Let the whole warpgroup do what each warp does, one after the other",
-        edits=tuple(region.repeated().edit() for region in regions),
+        edits=_once(region.repeated().edit() for region in regions),
         name="hoist",
         needs_oracle=True,
         cost=WHOLE_WARPGROUP,
@@ -156,11 +164,15 @@ def _repeat(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
 def _split(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
     return Candidate(
         title="Split the warp-level region and move the array operations between its parts",
-        edits=tuple(region.split().edit() for region in regions),
+        edits=_once(region.split().edit() for region in regions),
         name="hoist",
         needs_oracle=True,
         cost=f"{WHOLE_WARPGROUP}; the warps wait for each other where the region is split",
     )
+
+
+def _once(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    return tuple(dict.fromkeys(edits))
 
 
 RULES = (WarpVectorAccess(),)

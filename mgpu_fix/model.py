@@ -104,8 +104,8 @@ class Operation:
     """One operation of a warp-level region, as it was traced.
 
     ``spans`` are the user's expressions that it belongs to, from the innermost out to one of the region's own body.
-    ``shape`` (elements) is that of its result, or of what it stores. ``ref`` numbers the Ref that it loads or stores
-    (``space`` is its memory), ``reads`` the Refs that its operands were computed from. ``warp`` says that it depends on
+    ``shape`` (elements) is that of its result, or of what it stores. ``ref`` numbers the Ref that it works on
+    (``space`` is its memory), ``reads`` the Refs that its result was computed from. ``warp`` says that it depends on
     which warp runs it, ``outer`` that it takes an array from outside of the region.
     """
 
@@ -130,7 +130,11 @@ class Region:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the tracer knew when a failure happened; rules read it instead of guessing over text."""
+    """What the tracer knew when a failure happened; rules read it instead of guessing over text.
+
+    ``semantics`` are those that the kernel is lowered with (Lane or Warpgroup); ``barriers`` says that JAX adds the
+    barriers between the threads of a warpgroup by itself.
+    """
 
     returned: tuple[Returned, ...] = ()
     regions: tuple[Region, ...] = ()
@@ -138,6 +142,7 @@ class Facts:
     keyword: str = ""
     semantics: str = ""
     thread_name: str | None = None
+    barriers: bool = True
 
 
 @dataclass(frozen=True)

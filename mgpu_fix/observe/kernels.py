@@ -27,6 +27,8 @@ class Kernel:
     identity: str
     function: Function | None
     semantics: str = ""
+    #: whether JAX adds barriers between the threads of a warpgroup by itself
+    barriers: bool = True
     thread_name: str | None = None
     #: names and sizes of the mesh's axes: blocks, clusters and warpgroups that each run the body
     axes: dict[Any, int] = field(default_factory=dict)

@@ -210,7 +210,8 @@ class Probe:
     ) -> Callable[..., Any]:
         """A kernel for the program to call; ``described`` is what it was declared with, ``mesh`` looks up a field."""
         function = locate.user_function(body)
-        semantics = str(getattr(described.get("compiler_params"), "lowering_semantics", "")).rpartition(".")[2]
+        params = described.get("compiler_params")
+        semantics = str(getattr(params, "lowering_semantics", "")).rpartition(".")[2]
         kernel = Kernel(
             entry=entry,
             body=body,
@@ -219,6 +220,7 @@ class Probe:
             identity=fingerprint([entry, outputs, dict(described)]),
             function=locate.describe(function) if function else None,
             semantics=semantics or jaxseam.default_semantics(),
+            barriers=not getattr(params, "unsafe_no_auto_barriers", False),
             thread_name=mesh("thread_name"),
             axes=jaxseam.mesh_axes(mesh),
             batched=body is not function and getattr(body, "__name__", "") == jaxseam.BATCHED_BODY,
@@ -300,6 +302,7 @@ class Probe:
             callee=real.callee or kernel.entry,
             semantics=kernel.semantics,
             thread_name=kernel.thread_name,
+            barriers=kernel.barriers,
             regions=self._regions(call) if call.error is not None else (),
         )
         silent = [r for r in real.returned if r.silent]

@@ -8,8 +8,8 @@ from typing import Any
 from mgpu_fix.model import Operation, Region, Span
 from mgpu_fix.observe import jaxseam, locate
 
-_LOADS = ("get",)
-_STORES = ("swap", "addupdate")
+#: operations that give nothing, but put their second operand into the Ref that is the first
+_STORES = ("swap", "addupdate", "store", "wgmma_accumulator_store")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _Walk:
         """What the results of a plain operation come from."""
         flows = [flow(atom) for atom in equation.invars]
         made = replace(functools.reduce(_Flow.join, flows, _Flow()), ref=None)
-        if jaxseam.operation_name(equation) in _LOADS and flows and flows[0].ref is not None:
+        if flows and flows[0].ref is not None and jaxseam.operation_name(equation) not in _STORES:
             made = replace(made, reads=made.reads | {flows[0].ref})
         if region is not None and equation.params.get("axis_name") is region.axis:
             made = replace(made, warp=True)
@@ -133,16 +133,15 @@ class _Walk:
 
     def _operation(self, equation: Any, flow: Any, made: _Flow, spans: tuple[Span, ...]) -> Operation:
         name = jaxseam.operation_name(equation)
-        touches = name in _LOADS + _STORES
         result = equation.invars[1] if name in _STORES else next(iter(equation.outvars), None)
-        ref = flow(equation.invars[0]).ref if touches else None
+        ref = flow(equation.invars[0]).ref if equation.invars else None
         return Operation(
             name=name,
             spans=spans,
             shape=tuple(n for n in getattr(getattr(result, "aval", None), "shape", ()) if isinstance(n, int)),
             dtype=str(getattr(getattr(result, "aval", None), "dtype", "")),
             ref=ref,
-            space=jaxseam.space_of(equation.invars[0].aval) if touches else "",
+            space=jaxseam.space_of(equation.invars[0].aval) if ref is not None else "",
             reads=tuple(sorted(made.reads)),
             warp=made.warp,
             outer=made.outer,
