@@ -4,12 +4,10 @@ from collections.abc import Iterable
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Failure, Region
+from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import Names, SourceFile
 
-from .regions import WHOLE_WARPGROUP, WarpRegion
-
-_INLINE = "inline_mgpu"
+from .regions import INLINE, WHOLE_WARPGROUP, WarpRegion, inlines_arrays
 
 
 class InlineMgpuArrayReturn(Rule):
@@ -67,14 +65,14 @@ class InlineMgpuArrayReturn(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate for every region that calls such a function. Raises NoFix."""
         names = Names(source)
-        regions = [r for r in failure.facts.regions if any(o.name == _INLINE and o.shape for o in r.operations)]
+        regions = [r for r in failure.facts.regions if any(o.name == INLINE and o.shape for o in r.operations)]
         if not regions:
             raise NoFix("what the warp-level region does is not known")
-        safe = failure.facts.barriers and all(map(_only_arrays, regions))
+        safe = failure.facts.barriers and all(map(inlines_arrays, regions))
         edits = []
         for facts in regions:
             region = WarpRegion(source, names, facts)
-            region.check_movable(frozenset({_INLINE}))
+            region.check_movable(frozenset({INLINE}))
             edits.append(region.move_out().edit())
         yield Candidate(
             title="Move the inline_mgpu call out of the warp-level region",
@@ -82,10 +80,6 @@ class InlineMgpuArrayReturn(Rule):
             applicability=Applicability.SAFE if safe else Applicability.UNSAFE,
             cost=WHOLE_WARPGROUP,
         )
-
-
-def _only_arrays(region: Region) -> bool:
-    return all(o.shape for o in region.operations if o.name == _INLINE)
 
 
 RULES = (InlineMgpuArrayReturn(),)

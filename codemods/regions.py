@@ -21,6 +21,9 @@ WARPS = frozenset(range(4))
 #: what it costs to move work out of a region
 WHOLE_WARPGROUP = "every warp of the warpgroup takes part, also those that had passed it by"
 
+#: the operation that calls a function of ``plgpu.inline_mgpu``
+INLINE = "inline_mgpu"
+
 PALLAS = "jax.experimental.pallas"
 
 
@@ -46,6 +49,9 @@ class WarpRegion:
         self.scope = names.scope(self.opening)
         first, last = source.bounds(self.function)
         self.operations = [(o, span) for o in facts.operations if (span := self._own(o, first, last))]
+        self._nodes = {source.bounds(n): n for n in ast.walk(self.function) if hasattr(n, "lineno")}
+        if not all(span in self._nodes for o, span in self.operations if o.name in LOADS | STORES):
+            raise NoFix("the file is not what was traced")
         #: where the region asks which warp it is, and the names that it gives the answer
         self._asking = {span for o, span in self.operations if o.name == "axis_index" and o.warp}
         self.ids = self._warp_ids()
@@ -228,17 +234,13 @@ class WarpRegion:
                 continue
             if operation.warp:
                 raise NoFix(f"each warp stores another value or place at line {self.source.position(span[0])[0]}")
-            warps = self.warps_at(self._node(span))
+            warps = self.warps_at(self._nodes[span])
             if not warps:
                 raise NoFix(f"no warp gets to line {self.source.position(span[0])[0]}")
             if len(warps) > 1 and not self.keeps_order:
                 raise NoFix("several warps run the region, and it reads what it stores")
         if len(self.operations) < len([o for o in self.facts.operations if o.spans]):
             raise NoFix("part of the region stands in another place")
-
-    def _node(self, span: tuple[int, int]) -> ast.AST:
-        """The node at a place."""
-        return next(n for n in ast.walk(self.function) if hasattr(n, "lineno") and self.source.bounds(n) == span)
 
     def _check_statements(self) -> None:
         self._check_statements_of(self._moved())
@@ -283,7 +285,7 @@ class WarpRegion:
         statements = [self.opening, self.function]
         first, last = sorted(statements, key=lambda s: s.lineno)
         splice = Splice(self.source, first, last)
-        moved: list[cst.BaseStatement] = []
+        moved: list[Any] = []
         for assignment in self._dropped_assignments():
             splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
         for guard in self.guards:
@@ -303,7 +305,10 @@ class WarpRegion:
             return cst.RemovalSentinel.REMOVE
 
         def put(line: cst.SimpleStatementLine) -> Any:
-            return cst.FlattenSentinel(_with_lines(moved, [*line.leading_lines, *_as_line(line.trailing_whitespace)]))
+            comments = [e for e in line.leading_lines if e.comment]
+            first = moved[0]
+            around = [*first.leading_lines, *comments, *as_line(line.trailing_whitespace)]
+            return cst.FlattenSentinel([first.with_changes(leading_lines=around), *moved[1:]])
 
         splice.on(self.function, take, cst.FunctionDef)
         splice.on_line_of(self.opening, put)
@@ -418,6 +423,11 @@ class WarpRegion:
         return texts[0] if len(texts) == 1 else " & ".join(f"({t})" for t in texts)
 
 
+def inlines_arrays(region: Region) -> bool:
+    """Whether every ``inline_mgpu`` function that a region calls returns an array, which no single warp can hold."""
+    return all(o.shape for o in region.operations if o.name == INLINE)
+
+
 def own_statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     """Every statement of a function but those of functions in it, which are given as a whole."""
     todo: list[ast.stmt] = list(function.body)
@@ -436,6 +446,8 @@ def constant(names: Names, node: ast.expr) -> object:
 
 
 def _offsets(source: SourceFile, span: Span) -> tuple[int, int]:
+    if span.end_line > len(source.starts):
+        raise NoFix("the file is not what was traced")
     start = source.starts[span.line - 1] + span.column - 1
     return start, source.starts[span.end_line - 1] + span.end_column - 1
 
@@ -470,12 +482,12 @@ def _opened(function: cst.FunctionDef) -> Any:
     above = [*function.leading_lines, *_decorator_lines(function)]
     below: list[cst.EmptyLine] = []
     if isinstance(function.body, cst.IndentedBlock):
-        above += _as_line(function.body.header)
+        above += as_line(function.body.header)
         statements: list[Any] = list(function.body.body)
         below = [line for line in function.body.footer if line.comment]
     else:
         assert isinstance(function.body, cst.SimpleStatementSuite)
-        above += _as_line(function.body.trailing_whitespace)
+        above += as_line(function.body.trailing_whitespace)
         statements = [
             cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in function.body.body
         ]
@@ -490,7 +502,7 @@ def _decorator_lines(function: cst.FunctionDef) -> Iterator[cst.EmptyLine]:
     """The comments on and after a function's decorators."""
     for decorator in function.decorators:
         yield from decorator.leading_lines
-        yield from _as_line(decorator.trailing_whitespace)
+        yield from as_line(decorator.trailing_whitespace)
     yield from function.lines_after_decorators
 
 
@@ -509,5 +521,6 @@ def _with_lines(statements: Sequence[Any], above: Sequence[cst.EmptyLine]) -> li
     return [first.with_changes(leading_lines=[*above, *own]), *rest]
 
 
-def _as_line(space: cst.TrailingWhitespace) -> list[cst.EmptyLine]:
+def as_line(space: cst.TrailingWhitespace) -> list[cst.EmptyLine]:
+    """The comment behind a statement on a line of its own."""
     return [cst.EmptyLine(comment=space.comment)] if space.comment else []

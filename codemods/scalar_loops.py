@@ -14,8 +14,9 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Operation
 from mgpu_fix.source import Splice
 
+from .imports import Imports
 from .primitives import GET, SCALAR, SETS, SPREADS
-from .regions import PALLAS, WarpRegion, own_statements
+from .regions import PALLAS, WarpRegion, as_line, own_statements
 
 #: the most elements that a warp is made to store one by one
 MOST_ELEMENTS = 1024
@@ -41,15 +42,14 @@ class _Group:
 class ScalarLoops:
     """Loops for every array operation of a region. Raises NoFix where one of them cannot be done by elements."""
 
-    def __init__(self, region: WarpRegion, semantics: str) -> None:
+    def __init__(self, region: WarpRegion, semantics: str, imports: Imports) -> None:
         self.region, self.source, self.names = region, region.source, region.names
         self._values: dict[tuple[int, int], Operation] = {}
         self._stores: dict[tuple[int, int], Operation] = {}
         for operation, span in region.operations:
             (self._stores if operation.name in SETS else self._values)[span] = operation
         self._check_operations(semantics)
-        self._pallas = self._module(PALLAS)
-        self._numpy = self._module("jax.numpy")
+        self._imports = imports
         self._arrays: dict[str, tuple[int, ...]] = {}
         self._slices: set[ast.Assign] = set()
         self.groups = list(self._groups())
@@ -72,16 +72,6 @@ class ScalarLoops:
         most = max((math.prod(o.shape) for o in self._stores.values()), default=0)
         if most > MOST_ELEMENTS:
             raise NoFix(f"a loop over {most} elements would be too slow")
-
-    def _module(self, dotted: str) -> str:
-        """What the file calls a module. Raises NoFix."""
-        for alias in self.names.nodes(ast.alias):
-            name = alias.asname or alias.name
-            node = ast.Name(name, ast.Load())
-            self.names.parents.setdefault(node, self.region.function)
-            if "." not in name and self.names.resolve(node) == dotted:
-                return name
-        raise NoFix(f"the file has no name for {dotted}")
 
     # ------------------------------------------------------------------ what goes into which loop
 
@@ -169,32 +159,47 @@ class ScalarLoops:
 
     def change(self, splice: Splice) -> None:
         """Make the edits, which are in the statements of ``splice``. Raises NoFix."""
-        taken = {n.id for n in ast.walk(self.source.tree) if isinstance(n, ast.Name)}
-        taken |= {a.arg for a in self.names.nodes(ast.arg)}
-        free = (n for n in itertools.chain("ijklmn", (f"i{k}" for k in itertools.count())) if n not in taken)
-        most = max(len(g.shape) for g in self.groups)
-        indices = list(itertools.islice(free, most))
-        by_block: dict[ast.AST, list[_Group]] = {}
+        indices = self._free_names(max(len(g.shape) for g in self.groups))
+        blocks: dict[ast.AST, list[_Group]] = {}
         for group in self.groups:
-            by_block.setdefault(group.block, []).append(group)
+            blocks.setdefault(group.block, []).append(group)
             for statement in _statements(group.block)[group.first : group.last + 1]:
                 self._scalarise_statement(splice, statement, group.shape, indices)
-        for block, groups in by_block.items():
-            change = functools.partial(self._looped, groups, indices)
+        unused = self._unused_slices()
+        for assignment in unused:
+            blocks.setdefault(self.names.parents[assignment], [])
+        for block, groups in blocks.items():
+            change = functools.partial(self._looped, block, groups, unused, indices)
             splice.on(block, change, (cst.FunctionDef, cst.If, cst.For, cst.With))
-        for assignment in self._unused_slices():
-            splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
 
-    def _looped(self, groups: Sequence[_Group], indices: Sequence[str], node: Any) -> Any:
+    def _free_names(self, count: int) -> list[str]:
+        """Names for the indices, which nothing in the kernel has."""
+        around = [n for n in self.names.ancestors(self.region.function) if isinstance(n, ast.FunctionDef)]
+        inside = list(ast.walk(around[-1] if around else self.source.tree))
+        taken = {n.id for n in inside if isinstance(n, ast.Name)} | {n.arg for n in inside if isinstance(n, ast.arg)}
+        usual = itertools.chain("ijklmn", (f"i{k}" for k in itertools.count()))
+        return list(itertools.islice((n for n in usual if n not in taken), count))
+
+    def _looped(
+        self,
+        block: ast.AST,
+        groups: Sequence[_Group],
+        unused: Sequence[ast.stmt],
+        indices: Sequence[str],
+        node: Any,
+    ) -> Any:
+        """The block with each group in a loop, and without what nobody uses any more."""
         if not isinstance(node.body, cst.IndentedBlock):
             raise NoFix("the statement stands in a one-line block")
-        kept = iter(node.body.body)
-        unused = self._unused_slices()
-        statements = [None if s in unused else next(kept, None) for s in _statements(groups[0].block)]
-        if next(kept, None) is not None or statements.count(None) != sum(
-            s in unused for s in _statements(groups[0].block)
-        ):
+        statements: list[Any] = list(node.body.body)
+        if len(statements) != len(_statements(block)):
             raise NoFix("the region has several statements on one line")
+        for i, statement in reversed(list(enumerate(_statements(block)))):
+            if statement in unused and i + 1 < len(statements):
+                old, after = statements[i], statements[i + 1]
+                statements[i] = None
+                lines = [*old.leading_lines, *as_line(old.trailing_whitespace), *after.leading_lines]
+                statements[i + 1] = after.with_changes(leading_lines=lines)
         for group in reversed(groups):
             inside = [s for s in statements[group.first : group.last + 1] if s is not None]
             statements[group.first : group.last + 1] = [self._loop(group.shape, indices, inside)]
@@ -204,7 +209,7 @@ class ScalarLoops:
         first, *rest = statements
         inner: Any = [first.with_changes(leading_lines=[]), *rest]
         for n, index in reversed(list(zip(shape, indices, strict=False))):
-            loop = cst.parse_expression(f"{self._pallas}.loop(0, {n})")
+            loop = cst.parse_expression(f"{self._imports.name(PALLAS)}.loop(0, {n})")
             parameters = cst.Parameters([cst.Param(cst.Name(index))])
             inner = [cst.FunctionDef(cst.Name("_"), parameters, cst.IndentedBlock(inner), [cst.Decorator(loop)])]
         [outermost] = inner
@@ -316,11 +321,15 @@ class ScalarLoops:
             if given is None or not self._scalar(given):
                 raise NoFix(f"what fills the array at line {node.lineno} is not known")
             text = self.source.segment(given)
-        splice.on(node, lambda _: cst.parse_expression(f"{self._numpy}.{_numpy_name(dtype)}({text})"), cst.Call)
+        made = cst.parse_expression(f"{self._type(dtype)}({text})")
+        splice.on(node, lambda _: made, cst.Call)
 
     def _replace(self, splice: Splice, node: ast.Call, index: str, dtype: str) -> None:
-        text = index if dtype == "int32" else f"{index}.astype({self._numpy}.{_numpy_name(dtype)})"
+        text = index if dtype == "int32" else f"{index}.astype({self._type(dtype)})"
         splice.on(node, lambda _: cst.parse_expression(text), cst.Call)
+
+    def _type(self, dtype: str) -> str:
+        return f"{self._imports.name('jax.numpy')}.{'bool_' if dtype == 'bool' else dtype}"
 
     # ------------------------------------------------------------------ indices
 
@@ -442,7 +451,3 @@ def _subtracted(node: cst.UnaryOperation) -> cst.BaseExpression:
 def _squared(node: cst.BinaryOperation) -> cst.BaseExpression:
     lpar, rpar = node.lpar or [cst.LeftParen()], node.rpar or [cst.RightParen()]
     return cst.BinaryOperation(node.left, cst.Multiply(), node.left.deep_clone(), lpar, rpar)
-
-
-def _numpy_name(dtype: str) -> str:
-    return "bool_" if dtype == "bool" else dtype

@@ -8,7 +8,8 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
-from .regions import WHOLE_WARPGROUP, WarpRegion
+from .imports import Imports
+from .regions import INLINE, WHOLE_WARPGROUP, WarpRegion, inlines_arrays
 from .scalar_loops import ScalarLoops
 
 
@@ -85,7 +86,8 @@ class WarpVectorAccess(Rule):
         Signature("LoweringError", r"^Can only close over scalars and Refs when using (core|mpmd)_map with WarpMesh"),
         Signature("ValueError", r"<lambda> at .*mosaic_gpu.helpers\.py:\d+ captures non-scalar array constants \["),
         Signature("AttributeError", r"^'TypedNdArray' object has no attribute 'type'"),
-        # A WGMMA accumulator that a region closes over: JAX gives no message.
+        # A WGMMA accumulator that a region closes over; newer versions of JAX give no message.
+        Signature("NotImplementedError", r"^Mesh type .*WarpMesh.* not supported"),
         Signature("NotImplementedError", r"^$"),
     )
 
@@ -120,8 +122,9 @@ def _fails(region: Region, failure: Failure) -> bool:
 
 
 def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
-    loops = [ScalarLoops(region, semantics) for region in regions]
-    edits = []
+    imports = Imports(regions[0].names)
+    loops = [ScalarLoops(region, semantics, imports) for region in regions]
+    edits: list[Edit] = []
     for one in loops:
         splice = Splice(one.region.source, one.region.function)
         one.change(splice)
@@ -130,7 +133,7 @@ def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
         raise NoFix("the region runs at several shapes")
     return Candidate(
         title="Store element by element in a scalar loop",
-        edits=_once(edits),
+        edits=_once([*imports.edits, *edits]),
         applicability=Applicability.SAFE if all(r.keeps_order for r in regions) else Applicability.UNSAFE,
         name="loop",
         needs_oracle=True,
@@ -140,7 +143,7 @@ def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
 
 def _hoist(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
     for region in regions:
-        region.check_movable()
+        region.check_movable(frozenset({INLINE}) if inlines_arrays(region.facts) else frozenset())
     return Candidate(
         title="Move the array operations out of the warp-level region",
         edits=_once(region.move_out().edit() for region in regions),

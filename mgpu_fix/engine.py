@@ -100,6 +100,20 @@ class _Step:
     before: SourceFile
     edits: tuple[Edit, ...]
     kernels: frozenset[str]
+    marks: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Ban:
+    """A step that led to no proven kernel, the ``depth``-th of its chain, and why."""
+
+    depth: int
+    step: _Step
+    reason: str
+
+    def forbids(self, mark: str, candidate: Candidate) -> bool:
+        """Whether it is this step that ``candidate`` would take."""
+        return mark in self.step.marks and candidate.title == self.step.option.candidate.title
 
 
 class Engine:
@@ -119,6 +133,7 @@ class Engine:
         self.first: Observation = Observation("ok")
         self._memo: dict[str, Observation] = {}
         self._tried: dict[str, list[Tried]] = {}
+        self._bans: list[_Ban] = []
 
     def diagnose(self) -> Outcome:
         """Run once and say what fails; try nothing."""
@@ -139,11 +154,12 @@ class Engine:
             )
         while True:
             texts, last, steps = self._search(excluded)
-            undone = self._unproven(steps, last)
-            if not undone:
+            ban = self._unproven(steps, last)
+            if ban is None:
                 break
-            # The whole chain of an unproven kernel goes; what the others need is found again without it.
-            excluded |= undone
+            # Another fix gets its turn in the chain of an unproven kernel. Where none is left the whole chain goes,
+            # step by step from its end; what the others need is found again without it.
+            self._ban(ban)
         problems = self._problems(last, texts, excluded)
         fixes = tuple(self._fix(step, last) for step in steps)
         fixed = frozenset(itertools.chain.from_iterable(step.kernels for step in steps))
@@ -216,7 +232,13 @@ class Engine:
                 (candidate.needs_oracle and not oracle) or races or _loses_comment(source, candidate)
             ):
                 level = Applicability.UNSAFE
-            problem.options.append(_Option(candidate, level))
+            ban = next((b for b in self._bans if b.forbids(problem.mark, candidate)), None)
+            if ban is None:
+                problem.options.append(_Option(candidate, level))
+            else:
+                problem.reason = ban.reason
+        if self._allowed(problem):
+            problem.reason = ""
 
     # ------------------------------------------------------------------ search
 
@@ -302,14 +324,14 @@ class Engine:
             return None
         steps: list[_Step] = []
         for problem, option in group:
-            kernels = frozenset(
-                p.failure.kernel for p, o in group if o.candidate.edits == option.candidate.edits and p.failure.kernel
-            )
+            answered = [p for p, o in group if o.candidate.edits == option.candidate.edits]
+            kernels = frozenset(p.failure.kernel for p in answered if p.failure.kernel)
+            marks = frozenset(p.mark for p in answered)
             source = texts[_path(problem.failure)]
             if any(s.edits == option.candidate.edits and s.before is source for s in steps):
                 continue
             self._note(problem, option.candidate, KEPT)
-            steps.append(_Step(problem, option, source, option.candidate.edits, kernels))
+            steps.append(_Step(problem, option, source, option.candidate.edits, kernels, marks))
         return new, observation, steps
 
     def _note(self, problem: _Problem, candidate: Candidate, outcome: str) -> None:
@@ -339,10 +361,9 @@ class Engine:
 
     # ------------------------------------------------------------------ verdicts
 
-    def _unproven(self, steps: list[_Step], last: Observation) -> dict[str, str]:
-        """First failures of the chains that did not end in a proven kernel, each with what is missing."""
+    def _unproven(self, steps: list[_Step], last: Observation) -> _Ban | None:
+        """The last step of a chain that did not end in a proven kernel, with what is missing; None if all did."""
         verdicts = verify.judge(self.first, last, self.compare)
-        undone: dict[str, str] = {}
         disproof = _disproof(last)
         for step in steps:
             missing = [self._missing(kernel, step, verdicts, last) for kernel in step.kernels] or [
@@ -350,14 +371,16 @@ class Engine:
             ]
             missing = [disproof] if disproof else missing
             if all(missing):
-                undone[step.problem.mark] = f"its fix was undone: {missing[0]}"
-                self._note(step.problem, step.option.candidate, f"undone: {missing[0]}")
-        # Undo a chain from its first step: later ones have nothing to stand on.
-        for step in steps:
-            if step.problem.mark in undone:
                 chain = [s for s in steps if s.kernels & step.kernels] or [step]
-                return {chain[0].problem.mark: undone.get(chain[0].problem.mark, undone[step.problem.mark])}
-        return {}
+                self._note(chain[-1].problem, chain[-1].option.candidate, f"undone: {missing[0]}")
+                return _Ban(len(chain), chain[-1], f"its fix was undone: {missing[0]}")
+        return None
+
+    def _ban(self, ban: _Ban) -> None:
+        """Never take a step again after those before it. What failed after it may do after another one."""
+        kernels = ban.step.kernels
+        self._bans = [b for b in self._bans if b.depth <= ban.depth or not (b.step.kernels & kernels)]
+        self._bans.append(ban)
 
     def _missing(
         self,

@@ -10,7 +10,7 @@ from golden_cases import CASES, Case, name
 from mgpu_fix import verify
 from mgpu_fix.arrays import load as load_array
 from mgpu_fix.catalogue import load
-from mgpu_fix.engine import Engine, Outcome
+from mgpu_fix.engine import Engine, Options, Outcome
 from mgpu_fix.model import Observation
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.source import SourceFile
@@ -18,17 +18,20 @@ from mgpu_fix.source import SourceFile
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("case", CASES, ids=name)]
 
 
-def repaired(case: Case, observer: Observer) -> Outcome:
+def repaired(case: Case, observer: Observer, unsafe: bool = False) -> Outcome:
     program = Program(case.path)
 
     def run(texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
         return observer.observe(program, texts, draws)
 
-    return Engine(run, load(), {case.path: SourceFile(case.path, case.before)}).repair()
+    return Engine(run, load(), {case.path: SourceFile(case.path, case.before)}, Options(unsafe=unsafe)).repair()
 
 
 def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, request: pytest.FixtureRequest) -> None:
     outcome = repaired(case, observer)
+    if outcome.texts[case.path].data != case.after and not any(map(verify.has_oracle, outcome.first.calls)):
+        # Where this JAX has no numbers, a fix that could change them is not safe.
+        outcome = repaired(case, observer, unsafe=True)
     if request.config.getoption("--update-cases"):
         import jax
 

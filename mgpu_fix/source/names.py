@@ -180,6 +180,10 @@ class Names:
             self._resolved[key] = dotted.pop() if len(dotted) == 1 else None
         return self._resolved[key]
 
+    def imported(self, alias: ast.alias) -> str:
+        """Dotted name of what an import binds."""
+        return self._imported_from.get(alias, "")
+
     def uses(self, name: str, scope: ast.AST) -> list[ast.Name]:
         """Loads of ``name`` anywhere in ``scope`` that find the binding made in ``scope``."""
         if name not in self._uses:

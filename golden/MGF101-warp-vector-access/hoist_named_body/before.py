@@ -1,0 +1,24 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(plgpu.kernel, out_type=(jax.ShapeDtypeStruct((128,), jnp.float32),) * 2)
+def kernel(x_ref, o_ref, p_ref):
+    def both(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[...] = jnp.tanh(x_ref[...])
+
+        @pl.when(warp_id == 1)
+        def _():
+            p_ref[...] = x_ref[...] / jnp.sum(x_ref[...])
+
+    plgpu.warp_map(both)
+
+
+def example_args():
+    return (jnp.linspace(0, 1, 128, dtype=jnp.float32),)

@@ -1,0 +1,19 @@
+import functools
+
+from jax.experimental import pallas as pl
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(plgpu.kernel, out_type=jax.ShapeDtypeStruct((4, 32), jnp.float32))
+def kernel(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.loop(0, 32)
+        def _(i):
+            o_ref[warp_id, i] = x_ref[warp_id, i] * i.astype(jnp.float32)
+
+
+def example_args():
+    return (jnp.ones((4, 32), dtype=jnp.float32),)

@@ -1,0 +1,20 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(plgpu.kernel, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+def kernel(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        # a quarter for each warp
+        @pl.loop(0, 32)
+        def _(i):
+            o_ref[warp_id * 32 + i] = x_ref[warp_id * 32 + i] + x_ref[warp_id * 32 + i]
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.float32),)

@@ -1,0 +1,21 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(plgpu.kernel, out_type=jax.ShapeDtypeStruct((2, 4, 16), jnp.int32))
+def kernel(x_ref, bias_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 3)
+        def _():
+            o_ref[:, pl.ds(0, 2)] = x_ref[:, 2:] + bias_ref[...]
+            o_ref[0, 2:] = x_ref[0, :2]
+            o_ref[1, 2:, :] = x_ref[1, :2, ...]
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.int32).reshape(2, 4, 16), jnp.arange(16, dtype=jnp.int32))
