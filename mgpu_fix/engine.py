@@ -15,6 +15,7 @@ from mgpu_fix.catalogue import Catalogue, NoFix, Rule
 from mgpu_fix.levels import Applicability, VerifiedBy
 from mgpu_fix.model import (
     Candidate,
+    Check,
     Edit,
     Failure,
     Fix,
@@ -333,8 +334,11 @@ class Engine:
         for verdict in verify.judge(before, after, self.compare):
             if verdict.lost:
                 return verdict.lost
-        if before.status == "ok" and after.status == "stopped" and not _tainted(after):
-            return f"the program then stops: {after.reason or 'at another error'}"
+        failed = {check.name for check in _failing(before)}
+        for check in _failing(after):
+            if check.name not in failed and not check.unproven:
+                what = f"{check.name} then fails" if check.name else "the program then stops"
+                return f"{what}: {check.reason or 'at another error'}"
         return ""
 
     # ------------------------------------------------------------------ verdicts
@@ -343,8 +347,8 @@ class Engine:
         """First failures of the chains that did not end in a proven kernel, each with what is missing."""
         verdicts = verify.judge(self.first, last, self.compare)
         undone: dict[str, str] = {}
-        disproof = _disproof(last)
         for step in steps:
+            disproof = _disproof(last, step.kernels)
             missing = [self._missing(kernel, step, verdicts, last) for kernel in step.kernels] or [
                 "no kernel was called that proves it; name one with --call"
             ]
@@ -482,16 +486,29 @@ class Engine:
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
-        return ProvenKernel(call.name, call.span.line if call.span else None, call.stage, level, inputs, note)
+        line, path = (call.span.line, call.span.path) if call.span else (None, "")
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path)
 
 
 _BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}
 
 
-def _disproof(last: Observation) -> str:
-    """The program's own check that fails although all its kernels' numbers are known; empty if there is none."""
-    if last.status == "stopped" and last.reason.startswith("AssertionError") and not _tainted(last):
-        return f"the program's own check fails with it: {last.reason}"
+def _failing(observation: Observation) -> tuple[Check, ...]:
+    """The program's checks that fail: its tests, or the one that it is itself."""
+    if observation.checks or observation.status != "stopped":
+        return observation.checks
+    kernels = tuple(c.name for c in observation.calls)
+    return (Check("", observation.reason, observation.span, kernels, _tainted(observation)),)
+
+
+def _disproof(last: Observation, kernels: frozenset[str]) -> str:
+    """The program's own check that fails although the numbers of all kernels that it looks at are known, among them
+    some of ``kernels``; empty if there is none."""
+    for check in _failing(last):
+        concerns = not check.name or not kernels or not kernels.isdisjoint(check.kernels)
+        if check.reason.startswith("AssertionError") and concerns and not check.unproven:
+            name = f"{check.name}: " if check.name else ""
+            return f"the program's own check fails with it: {name}{check.reason}"
     return ""
 
 

@@ -12,6 +12,7 @@ The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.che
 import functools
 import inspect
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,7 @@ class Probe:
         self.others = 0
         self._tracing = Tracing()
         self._lock = threading.RLock()
+        self._process = os.getpid()
         self._made: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ patching
@@ -242,6 +244,10 @@ class Probe:
     def _call(self, kernel: Kernel, operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or self._tracing.trace is not None:
             return kernel.build(kernel.body, None)(*operands, **kwargs)
+        if os.getpid() != self._process:
+            # What runs the numbers has threads, which a fork does not have: it would wait for them for ever.
+            raise RuntimeError("mgpu-fix runs no kernel in a process that the program forked")
+        self.interpreter.touched.add(kernel.name)
         flat, tree = jax.tree.flatten(operands)
         flat = [v if hasattr(v, "dtype") else jnp.asarray(v) for v in flat]
         with self._lock:
