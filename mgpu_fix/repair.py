@@ -220,7 +220,9 @@ def _stopped(report: FileReport, outcome: Outcome) -> FileReport:
     else:
         unproven = any(n.state != "known" for c in last.calls for n in c.numbers)
         reason, span, seen = f"the program stops: {last.reason}", last.span, found or unproven
-    reason += f" (line {span.line})" if span else ""
+    if span:
+        mine = span.path == os.path.realpath(report.path)
+        reason += f" (line {span.line})" if mine else f" ({shown_path(span.path)}:{span.line})"
     if unproven:
         reason += ", after a kernel whose numbers could not be had"
     return replace(report, reason=reason, status=report.status if seen else "blocked", stopped=not unproven)

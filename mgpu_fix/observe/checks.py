@@ -65,7 +65,7 @@ class Checks:
         if error is not None and not known:
             why = f"{type(error).__name__}: {first_line(error)}"
         seen = self._shared | self.probe.interpreter.touched
-        span = locate.error_span(error) if error is not None else None
+        span = locate.stop_span(error) if error is not None else None
         unproven = bool(seen & self.probe.interpreter.placeholders)
         self.failed.setdefault(name, Check(name, "" if known else why, span, tuple(sorted(seen)), unproven))
 
@@ -74,11 +74,11 @@ class Checks:
         own = [c for c in self.failed.values() if c.reason]
         if not own:
             return self.stopped
-        count = len(self._ran | set(self.failed))
-        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
-        tests = f"{len(own)} of {count} tests" if count > 1 else "the test"
-        verb = "fails" if count == 1 or len(own) == 1 else "fail"
-        return f"{tests} {verb}: {own[0].name}: {own[0].reason}{more}"
+        missing = next((c for c in own if c.name not in self._ran), None)
+        if missing:
+            return f"{missing.name} does not load: {missing.reason}"
+        tests = "1 test fails" if len(own) == 1 else f"{len(own)} tests fail, first"
+        return f"{tests} (of {len(self._ran)}): {own[0].name}: {own[0].reason}"
 
     # ------------------------------------------------------------------ unittest
 
@@ -118,11 +118,16 @@ class Checks:
             raise Unusable("pytest is not installed beside mgpu-fix; install it with: pip install pytest") from None
         code = int(pytest.main(args, plugins=[_plugin(self)]))
         if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR):
-            raise Unusable(f"pytest itself ends with exit status {code}")
+            raise Unusable(f"pytest itself ends with exit status {code}: {self._last_error()}")
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             self.stopped = self.stopped or "pytest finds no test to run"
         if code:
             raise SystemExit(code)
+
+    def _last_error(self) -> str:
+        with open(f"{self.folder}/output.txt", encoding="utf-8", errors="replace") as output:
+            said = [line.strip() for line in output if "error" in line.lower()]
+        return said[-1] if said else "see its output"
 
 
 def _before(owner: type, name: str, told: Callable[..., None]) -> None:

@@ -141,7 +141,7 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
         if checks.failed or checks.stopped:
             end |= {"status": "stopped", "reason": checks.reason()}
         elif end["exit_code"] or not probe.calls:
-            end |= {"status": "stopped", "reason": f"it exits with {e.code!r}", "span": locate.error_span(e)}
+            end |= {"status": "stopped", "reason": f"it exits with {e.code!r}", "span": locate.stop_span(e)}
     except BaseException as e:
         end |= _stopped(e, probe)
     _flush()
@@ -248,7 +248,7 @@ def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
         probe.stopped_by(error)
         return {"status": "stopped", "exit_code": 1}
     last = (str(error).strip().splitlines() or [""])[0][:300]
-    span = locate.error_span(error)
+    span = locate.stop_span(error)
     return {"status": "stopped", "exit_code": 1, "reason": f"{type(error).__name__}: {last}", "span": span}
 
 
