@@ -338,7 +338,7 @@ class Engine:
         for check in _failing(after):
             if check.name not in failed and not check.unproven:
                 what = f"{check.name} then fails" if check.name else "the program then stops"
-                return f"{what}: {check.reason or 'at another error'}"
+                return f"{what}: {check.reason or _new_error(before, after)}"
         return ""
 
     # ------------------------------------------------------------------ verdicts
@@ -499,6 +499,13 @@ def _failing(observation: Observation) -> tuple[Check, ...]:
         return observation.checks
     kernels = tuple(c.name for c in observation.calls)
     return (Check("", observation.reason, observation.span, kernels, _tainted(observation)),)
+
+
+def _new_error(before: Observation, after: Observation) -> str:
+    """An error that only the run ``after`` shows."""
+    known = {(f.type, f.message) for f in before.failures}
+    new = next((f for f in after.failures if (f.type, f.message) not in known), None)
+    return f"{new.type}: {_first_line(new.message)}" if new else "at another error"
 
 
 def _disproof(last: Observation, kernels: frozenset[str]) -> str:

@@ -80,7 +80,7 @@ class Interpreter:
         call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else ())
 
     def _over_budget(self, call: Call) -> str:
-        label = call.summary().label
+        label = call.label
         if label in self.skip or self._spent[label] > self.budget:
             return TOO_LARGE
         many = self._runs[label] >= KEPT_CALLS and self._spent[label] > EXTRA_SHARE * self.budget
@@ -88,7 +88,7 @@ class Interpreter:
 
     def _execute(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         started = time.monotonic()
-        label = call.summary().label
+        label = call.label
         allowed = max(0.1, self.budget - self._spent[label])
         try:
             with jaxseam.time_limit(allowed):

@@ -303,6 +303,8 @@ def describe_device(capability: str, kind: str, cores: int) -> None:
         return property(get)
 
     cls.platform = outside(cls.platform, "gpu")
+    client = type(device.client)
+    client.platform = outside(client.platform, "gpu")
     cls.device_kind = outside(cls.device_kind, kind)
     # JAX asks for the capability too, when it picks the target of a lowering.
     cls.compute_capability = property(lambda self: capability)

@@ -342,6 +342,11 @@ class Probe:
         except Exception:
             return None
 
+    def settled(self) -> list[Call]:
+        """All calls, once no thread of the program's is in the middle of looking at one."""
+        with self._lock:
+            return list(self.calls.values())
+
     def stopped_by(self, error: Exception) -> None:
         """Record an error of Pallas that ended the program outside of every declaration and call."""
         self.records.raised(error, "trace" if self.calls else "import")

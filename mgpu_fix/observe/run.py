@@ -56,6 +56,8 @@ class Request:
 
 #: local modules that are read to see whether a program uses Pallas, before only a run can tell
 MOST_MODULES = 200
+#: packages that parse arguments, and end a program that was given none
+PARSERS = ("argparse", "click", "typer", "absl", "fire", "docopt")
 #: the largest array that --arg makes
 MOST_ELEMENTS = 1 << 28
 
@@ -137,18 +139,18 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
             _call_kernel(request, namespace)
         _finish(handlers)
     except SystemExit as e:
-        end["exit_code"] = e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+        end["exit_code"] = int(e.code) if isinstance(e.code, int) else 0 if e.code is None else 1
         if checks.failed or checks.stopped:
             end |= {"status": "stopped", "reason": checks.reason()}
         elif end["exit_code"] or not probe.calls:
-            end |= {"status": "stopped", "reason": f"it exits with {e.code!r}", "span": locate.stop_span(e)}
+            end |= {"status": "stopped", "reason": _exit_reason(e, request), "span": locate.stop_span(e)}
     except BaseException as e:
         end |= _stopped(e, probe)
     _flush()
     if os.getpid() != run:
         os._exit(end["exit_code"])
     emit("callable", [name for name, value in namespace.items() if probe.is_kernel(value)])
-    for call in probe.calls.values():
+    for call in probe.settled():
         emit("call", call.summary())
     emit("others", probe.others)
     emit("checks", list(checks.failed.values()))
@@ -235,6 +237,14 @@ def _take_exit_handlers() -> list[Callable[[], object]]:
     return handlers
 
 
+def _exit_reason(error: SystemExit, request: Request) -> str:
+    reason = f"it exits with {error.code!r}"
+    frames = [f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__)]
+    if any(str(name).partition(".")[0] in PARSERS for name in frames) and not request.command.argv:
+        reason += "; give it its arguments with --run 'python FILE ...'"
+    return reason
+
+
 def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
     from mgpu_fix.observe import locate
 
@@ -248,6 +258,8 @@ def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
         probe.stopped_by(error)
         return {"status": "stopped", "exit_code": 1}
     last = (str(error).strip().splitlines() or [""])[0][:300]
+    if isinstance(error, EOFError):
+        last += "; standard input is empty in a run"
     span = locate.stop_span(error)
     return {"status": "stopped", "exit_code": 1, "reason": f"{type(error).__name__}: {last}", "span": span}
 
