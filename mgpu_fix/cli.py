@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+#: what typer makes of an interrupt; no command of ours returns it
+_TYPER_INTERRUPTED = 130
 #: an observer that was started before the options were parsed
 _early: "Observer | None" = None
 
@@ -186,6 +188,8 @@ def run(early: "Observer | None" = None) -> int:
     _early = early
     try:
         result = app(standalone_mode=False)
+        if result == _TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except typer.Exit as e:
         return e.exit_code

@@ -4,8 +4,10 @@ import contextlib
 import functools
 import os
 import platform
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -291,13 +293,16 @@ def _merged(a: FileReport | None, b: FileReport) -> FileReport:
 def _write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]], reports: dict[str, FileReport]) -> None:
     """Write every changed file, all or none; where one cannot be written, all keep their old text and are blocked."""
     changed = {name: pair for name, pair in changes.items() if reports[name].diff}
+    if changed and threading.current_thread() is threading.main_thread():
+        # Whoever interrupts now is too late: the work is done, and a half of it would be worse than all.
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
     written: list[SourceFile] = []
     for name, (before, after) in changed.items():
         try:
             _check_writable(after.path)
-            if Path(after.path).read_bytes() != before.data:
-                raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
-            _replace(after.path, after.data)
+            _replace(after.path, after.data, before.data)
             written.append(before)
         except (_Blocked, OSError) as e:
             for old in written:
@@ -313,12 +318,16 @@ def _check_writable(path: str) -> None:
     if "site-packages" in Path(path).parts or "dist-packages" in Path(path).parts:
         raise _Blocked("it belongs to an installed package, which mgpu-fix never edits")
     # Root may write everything, and is not meant to.
-    if not os.access(path, os.W_OK) or not os.stat(path).st_mode & 0o222:
-        raise _Blocked("it is read-only; nothing was written, --diff shows the fix")
+    for what, place in (("it", path), ("its folder", os.path.dirname(path))):
+        if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
+            raise _Blocked(f"{what} is read-only; nothing was written, --diff shows the fix")
 
 
-def _replace(path: str, data: bytes) -> None:
-    """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new."""
+def _replace(path: str, data: bytes, expected: bytes | None = None) -> None:
+    """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new.
+
+    Raises _Blocked where the file no longer holds what is ``expected`` of it.
+    """
     mode = stat.S_IMODE(os.stat(path).st_mode)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mgpu-fix-")
     try:
@@ -327,6 +336,8 @@ def _replace(path: str, data: bytes) -> None:
             f.flush()
             os.fsync(f.fileno())
         os.chmod(temporary, mode)
+        if expected is not None and Path(path).read_bytes() != expected:
+            raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,9 @@ class Observer:
     def folder(self) -> str:
         """A private folder for everything the runs write; gone when the observer is closed."""
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="mgpu-fix-")
+            # Known before it is there: an interrupt may come at any moment.
+            self._folder = os.path.join(tempfile.gettempdir(), f"mgpu-fix-{secrets.token_hex(8)}")
+            os.mkdir(self._folder, 0o700)
         return self._folder
 
     def start(self) -> None:
@@ -198,9 +201,9 @@ class Observer:
 
     def _ask(self, request: Request) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
+        self._running = True
         self._process.stdin.write(json.dumps(to_json(request)).encode() + b"\n")
         self._process.stdin.flush()
-        self._running = True
         answer = self._read()
         self._running = False
         return answer
