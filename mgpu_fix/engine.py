@@ -249,15 +249,15 @@ class Engine:
         for problem in problems:
             failed = {t.title for t in problem.tried if t.outcome != KEPT}
             together += [(problem, o) for o in self._allowed(problem) if o.candidate.title not in failed][:1]
-        if len({o.candidate.edits for _, o in together}) > 1:
+        if len({_change(p, o) for p, o in together}) > 1:
             yield together
         done = set()
         for problem in problems:
             for option in self._allowed(problem):
-                edits = option.candidate.edits
-                if edits not in done:
-                    done.add(edits)
-                    yield [(p, o) for p in problems for o in self._allowed(p) if o.candidate.edits == edits]
+                change = _change(problem, option)
+                if change not in done:
+                    done.add(change)
+                    yield [(p, o) for p in problems for o in self._allowed(p) if _change(p, o) == change]
 
     def _allowed(self, problem: _Problem) -> list[_Option]:
         least = Applicability.UNSAFE if self.options.unsafe else Applicability.SAFE
@@ -272,7 +272,7 @@ class Engine:
     ) -> tuple[dict[str, SourceFile], Observation, list[_Step]] | None:
         """The state after the group's edits if a run approves of them, else None."""
 
-        alone = len({o.candidate.edits for _, o in group}) == 1
+        alone = len({_change(p, o) for p, o in group}) == 1
 
         def say(outcome: str) -> None:
             for problem, option in group if alone else ():
@@ -303,9 +303,8 @@ class Engine:
             return None
         steps: list[_Step] = []
         for problem, option in group:
-            kernels = frozenset(
-                p.failure.kernel for p, o in group if o.candidate.edits == option.candidate.edits and p.failure.kernel
-            )
+            change = _change(problem, option)
+            kernels = frozenset(p.failure.kernel for p, o in group if _change(p, o) == change and p.failure.kernel)
             source = texts[_path(problem.failure)]
             if any(s.edits == option.candidate.edits and s.before is source for s in steps):
                 continue
@@ -530,10 +529,16 @@ def _path(failure: Failure) -> str:
     return failure.span.path if failure.span else ""
 
 
+def _change(problem: _Problem, option: _Option) -> tuple[str, tuple[Edit, ...]]:
+    """What an option does, to tell apart those that make the same edits in different files."""
+    return _path(problem.failure), option.candidate.edits
+
+
 def _mark(failure: Failure, rule: Rule | None) -> str:
-    """A name for a failure that stays when lines, numbers and paths change."""
+    """A name for a failure that stays when lines and numbers change; kernels of several files may be called alike."""
     text = re.sub(r"(/[\w.\-]+)+|\d+", "#", failure.message)
-    return digest("\0".join([rule.code if rule else "", failure.type, text, failure.kernel]).encode())
+    parts = [rule.code if rule else "", failure.type, text, failure.kernel, _path(failure)]
+    return digest("\0".join(parts).encode("utf-8", "surrogateescape"))
 
 
 def _count(observation: Observation, catalogue: Catalogue) -> dict[str, int]:
