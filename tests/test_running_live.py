@@ -243,6 +243,7 @@ assert double(x)[3] == 6""",
 def inplace(x_ref):
     x_ref[...] = x_ref[...] * 2
 ref = jax.new_ref(x)
+assert double(ref)[3] == 6
 inplace(ref)
 assert double(jax.freeze(ref))[3] == 12""",
     "daemon thread": """
