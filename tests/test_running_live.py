@@ -339,3 +339,21 @@ def test_a_command_may_set_variables_and_code_is_run(observer: Observer, tmp_pat
     )
     command = Command("code", code, ("a",), environment=(("JAX_ENABLE_X64", "1"), ("JAX_PLATFORMS", "cuda")))
     assert observer.observe(Program("", command)).status == "ok"
+
+
+def test_a_script_that_gives_itself_to_pytest(observer: Observer, tmp_path: Path) -> None:
+    text = """
+def test_good(): assert double(x)[3] == 6
+def test_wrong(): assert double(x)[3] == 7
+def test_itself(): assert not x.size
+if __name__ == "__main__":
+    import pytest
+    sys.exit(pytest.main([__file__, "-n", "2"]))"""
+    seen = observe(observer, tmp_path, text)
+    assert (seen.status, seen.exit_code) == ("stopped", 1), seen.output
+    assert [(c.name.rpartition("/")[2], c.kernels) for c in seen.checks] == [
+        ("program.py::test_wrong", ("double",)),
+        ("program.py::test_itself", ()),
+    ]
+    assert not seen.children
+    assert not list(tmp_path.rglob(".pytest_cache"))

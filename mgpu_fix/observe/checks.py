@@ -3,6 +3,7 @@
 Whoever runs the tests, pytest or unittest, catches what they raise, so it is asked for here.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
 #: options, by their names in pytest's configuration, that would take the tests out of this process (xdist, forked),
-#: wait for somebody at a terminal, or clear the cache that only the user's own runs write
+#: wait for somebody at a terminal, or write and clear what is of the user's own runs
 _HERE: dict[str, object] = {
     "numprocesses": None,
     "dist": "no",
@@ -25,7 +26,11 @@ _HERE: dict[str, object] = {
     "usepdb": False,
     "trace": False,
     "cacheclear": False,
+    "xmlpath": None,
+    "htmlpath": None,
 }
+#: the name of our plugin in a session of pytest
+_PLUGIN = "mgpu-fix"
 #: what unittest.expectedFailure leaves on a test
 _UNITTEST_XFAIL = "__unittest_expecting_failure__"
 
@@ -41,6 +46,7 @@ class Checks:
         self._ran: set[str] = set()
         # Values made outside of any test, by an import or a fixture, may be looked at in each.
         self._shared: set[str] = set()
+        self._watches_pytest = False
 
     def start(self, name: str) -> None:
         """A test starts now; kernels called since the last one ended were called for all."""
@@ -80,9 +86,20 @@ class Checks:
         tests = "1 test fails" if len(own) == 1 else f"{len(own)} tests fail, first"
         return f"{tests} (of {len(self._ran)}): {own[0].name}: {own[0].reason}"
 
+    def watch(self, module: str) -> None:
+        """Be told of a module that the program is about to import."""
+        if module == "unittest.main":
+            # What comes before it is there by now.
+            self._watch_unittest(sys.modules["unittest.result"].TestResult)
+        elif module.startswith("_pytest.") and not self._watches_pytest:
+            managers = getattr(sys.modules.get("pluggy"), "PluginManager", None)
+            if managers is not None:
+                self._watches_pytest = True
+                self._watch_pytest(managers)
+
     # ------------------------------------------------------------------ unittest
 
-    def watch_unittest(self, results: type) -> None:
+    def _watch_unittest(self, results: type) -> None:
         """Hear of the tests that unittest runs, by itself or under a runner that stands on it, through its
         ``TestResult``."""
         for name, told in (("startTest", self._started), ("stopTest", self._ended)):
@@ -109,6 +126,18 @@ class Checks:
         self.fail(test.id(), None, "it was expected to fail")
 
     # ------------------------------------------------------------------ pytest
+
+    def _watch_pytest(self, managers: type) -> None:
+        """Hear of the tests that a script gives to ``pytest.main`` by itself, through pluggy's ``PluginManager``."""
+        original = managers.load_setuptools_entrypoints  # type: ignore[attr-defined]
+
+        def load(manager: Any, group: str, *args: Any, **kwargs: Any) -> Any:
+            found = original(manager, group, *args, **kwargs)
+            if group == "pytest11" and not manager.has_plugin(_PLUGIN):
+                manager.register(_plugin(self))
+            return found
+
+        managers.load_setuptools_entrypoints = load  # type: ignore[attr-defined]
 
     def run_pytest(self, args: list[str]) -> None:
         """Run pytest in this process; leaves as pytest does, with its exit status."""
@@ -200,7 +229,9 @@ def _plugin(checks: Checks) -> Any:
         def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
             checks.stopped = f"pytest is stopped: {first_line(excinfo.value)}"
 
-    return Plugin()
+    plugin: Any = Plugin()
+    plugin.__name__ = _PLUGIN
+    return plugin
 
 
 def _expected(item: "pytest.Item") -> tuple[type[BaseException], ...]:

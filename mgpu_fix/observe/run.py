@@ -121,6 +121,8 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     run = os.getpid()
     before = frozenset(sys.modules)
     overlay.install({path: Path(copy).read_bytes() for path, copy in request.overlay.items()})
+    # What pytest-cov measures under the probe is no news for the user's own report.
+    os.environ["COVERAGE_FILE"] = str(folder / "coverage")
     jaxseam.own_platform()
     jaxseam.describe_device(*DEVICES[request.arch])
     probe = Probe(folder, emit, request.budget, frozenset(request.skip), request.include_caught)
@@ -140,12 +142,12 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
         _finish(handlers)
     except SystemExit as e:
         end["exit_code"] = int(e.code) if isinstance(e.code, int) else 0 if e.code is None else 1
-        if checks.failed or checks.stopped:
-            end |= {"status": "stopped", "reason": checks.reason()}
-        elif end["exit_code"] or not probe.calls:
+        if end["exit_code"] or not probe.calls:
             end |= {"status": "stopped", "reason": _exit_reason(e, request), "span": locate.stop_span(e)}
     except BaseException as e:
         end |= _stopped(e, probe)
+    if (checks.failed or checks.stopped) and end["status"] != "blocked":
+        end |= {"status": "stopped", "reason": checks.reason(), "span": None}
     _flush()
     if os.getpid() != run:
         os._exit(end["exit_code"])
@@ -320,9 +322,8 @@ def _watch(request: Request, emit: Any, checks: Any, before: frozenset[str]) -> 
                 if name.startswith(ENVIRONMENT) and new:
                     emit("preset", {name: value})
                     os._exit(0)
-            case "import" if args[0] == "unittest.main":
-                # What comes before it is there by now.
-                checks.watch_unittest(sys.modules["unittest.result"].TestResult)
+            case "import":
+                checks.watch(args[0])
             case "os.fork" | "os.forkpty":
                 emit("children", True)
             case "subprocess.Popen" if "python" in os.path.basename(os.fsdecode(args[0] or "")):
