@@ -162,7 +162,8 @@ def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, Fil
             remaining=tuple(remaining.get(file, ())),
         )
     caught = sum(r.reason.startswith("caught by the program") for r in outcome.remaining)
-    own = replace(reports[name], kernels=outcome.kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
+    kernels = tuple(replace(k, path=shown_path(k.path) if k.path else "") for k in outcome.kernels)
+    own = replace(reports[name], kernels=kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
     reports[name] = _judged(own, outcome, caught)
     return reports
 

@@ -305,6 +305,7 @@ def test_what_a_run_cannot_give_is_said(
         ("os.waitpid(os.fork() or os._exit(0), 0); double(x)", "ok"),
         ("if not (pid := os.fork()): double(x); sys.exit()\nassert os.waitpid(pid, 0)[1]; double(x)", "ok"),
         ("import subprocess; subprocess.run([sys.executable, '-c', '']); double(x)", "ok"),
+        ("import subprocess; subprocess.run('true && python -c 1', shell=True); double(x)", "ok"),
         ("import subprocess; subprocess.run(['true']); double(x)", ""),
         (
             "import multiprocessing as m\nif __name__ == '__main__':\n    double(x)\n"

@@ -165,10 +165,15 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
 
 def _loaded(before: frozenset[str]) -> list[str]:
     """Files that modules of the program's came from."""
-    files = (getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name not in before)
+    files = (names.get("__file__") for names in _namespaces(before))
+    return sorted({os.path.realpath(f) for f in files if isinstance(f, str) and f.endswith(".py")})
+
+
+def _namespaces(before: frozenset[str]) -> list[dict[str, Any]]:
+    """What modules of the program's hold. Not by attributes: some load something when they are asked for one."""
     # __main__ was there before, as another module.
-    main = getattr(sys.modules["__main__"], "__file__", None)
-    return sorted({os.path.realpath(f) for f in (*files, main) if isinstance(f, str) and f.endswith(".py")})
+    mine = [module for name, module in list(sys.modules.items()) if name not in before or name == "__main__"]
+    return [dict(object.__getattribute__(m, "__dict__")) for m in mine if isinstance(m, types.ModuleType)]
 
 
 def _call_kernel(request: Request, namespace: dict[str, Any]) -> None:
@@ -326,20 +331,23 @@ def _watch(request: Request, emit: Any, checks: Any, before: frozenset[str]) -> 
                 checks.watch(args[0])
             case "os.fork" | "os.forkpty":
                 emit("children", True)
-            case "subprocess.Popen" if "python" in os.path.basename(os.fsdecode(args[0] or "")):
+            case "subprocess.Popen" | "os.posix_spawn" | "os.system" if _runs_python(args[:2]):
                 emit("children", True)
 
     sys.addaudithook(hook)
 
 
+def _runs_python(parts: tuple[Any, ...]) -> bool:
+    """Whether Python is among an executable and its arguments, or the words of a shell's command."""
+    flat = [p for part in parts for p in (part if isinstance(part, (list, tuple)) else [part])]
+    words = [word for p in flat if isinstance(p, (str, bytes, os.PathLike)) for word in os.fsdecode(p).split()]
+    return any("python" in os.path.basename(word) for word in words)
+
+
 def _uses_jax_already(before: frozenset[str]) -> bool:
     """Whether the program has imported JAX, which reads its own variables then and not again."""
-    mine = [m for name, m in list(sys.modules.items()) if name not in before or name == "__main__"]
-    return any(
-        isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] == "jax"
-        for module in mine
-        for value in list(vars(module).values())
-    )
+    values = (value for names in _namespaces(before) for value in names.values())
+    return any(isinstance(v, types.ModuleType) and v.__name__.partition(".")[0] == "jax" for v in values)
 
 
 def uses_pallas(path: Path, seen: set[Path] | None = None) -> bool | None:
