@@ -327,6 +327,23 @@ def test_processes_of_the_programs_own_are_not_seen_and_that_is_said(
     assert len(seen.failures) == (status != "stopped")
 
 
+def test_a_declaration_that_is_expected_to_fail_fails(observer: Observer, tmp_path: Path) -> None:
+    text = """
+def declare(**named): return pl.kernel(lambda x, o: None, mesh=plgpu.Mesh(), **named)
+kind = jax.ShapeDtypeStruct((128,), jnp.float32)
+try:
+    pl.kernel(lambda x, o: None, mesh=plgpu.Mesh(), out_shape=kind)
+except TypeError:
+    direct = True
+import pytest
+with pytest.raises(TypeError):
+    declare(out_shape=kind)
+assert direct"""
+    seen = observe(observer, tmp_path, text)
+    assert (seen.status, seen.reason) == ("ok", ""), seen.output
+    assert {f.caught for f in seen.failures} == {True}
+
+
 def test_a_variable_that_comes_after_jax_changes_nothing(observer: Observer, tmp_path: Path) -> None:
     write(tmp_path, {"late.py": 'import jax\nimport os\nos.environ["JAX_ENABLE_X64"] = "1"\n'})
     before = observer.runs

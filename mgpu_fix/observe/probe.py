@@ -190,7 +190,7 @@ class Probe:
             body = locate.user_function(args[0] if args else kwargs["body"])
             facts = Facts(callee=entry, keyword=used[0] if used else "")
             self.records.raised(e, "import", body.__code__.co_name if body else "", facts)
-            if not used:
+            if not used or self.records.caught_here(e):
                 raise
             # Where both are given, the new name's value stands.
             new = {_RENAMED[k]: v for k, v in kwargs.items() if k in _RENAMED}
