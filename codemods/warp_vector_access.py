@@ -88,7 +88,7 @@ class WarpVectorAccess(Rule):
         Signature("AttributeError", r"^'TypedNdArray' object has no attribute 'type'"),
         # A WGMMA accumulator that a region closes over; newer versions of JAX give no message.
         Signature("NotImplementedError", r"^Mesh type .*WarpMesh.* not supported"),
-        Signature("NotImplementedError", r"^$"),
+        Signature("NotImplementedError", r"^$", ("lower",)),
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:

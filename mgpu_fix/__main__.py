@@ -10,10 +10,10 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit with the contract's code."""
     observer = None
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupt)
     try:
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), _interrupt)
         if sys.argv[1:2] and sys.argv[1] in ("apply", "check") and not {"--help", "-h"} & set(sys.argv):
             from mgpu_fix.observe import Observer
 

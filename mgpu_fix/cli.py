@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+#: what typer makes of an interrupt; no command of ours returns it
+_TYPER_INTERRUPTED = 130
 #: an observer that was started before the options were parsed
 _early: "Observer | None" = None
 
@@ -40,7 +42,15 @@ class Colour(enum.StrEnum):
     NEVER = "never"
 
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Python files to run; only these are edited.")]
+Files = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="Python files; only these are edited. Each is run as a script.")
+]
+Run = Annotated[
+    str | None, typer.Option("--run", metavar="CMD", help="Run this once instead: 'pytest ...' or 'python ...'.")
+]
+Module = Annotated[
+    str | None, typer.Option("-m", metavar="MOD", help="Short for --run 'python -m MOD'; MOD may have arguments.")
+]
 Select = Annotated[str, typer.Option(metavar="CODES", help="Only these rules, by code or name, with commas between.")]
 Ignore = Annotated[str, typer.Option(metavar="CODES", help="Not these rules, by code or name, with commas between.")]
 Call = Annotated[str, typer.Option(metavar="NAME", help="Call this module-level function once the file has run.")]
@@ -71,6 +81,8 @@ def apply(
     ),
     prefer: Annotated[str, typer.Option(metavar="NAME", help="Try the fix of this name first.")] = "",
     max_iterations: Annotated[int, typer.Option(help="Rounds without progress before giving up.", min=1)] = 8,
+    run_: Run = None,
+    module: Module = None,
     call: Call = "",
     arg: Arg = [],  # noqa: B006 (typer reads the default)
     timeout: Timeout = 60.0,
@@ -91,7 +103,7 @@ def apply(
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
     if diff and check_only:
         raise commands.UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
-    program = commands.program(call, arg, timeout, interpret_budget, arch, include_caught, cold)
+    program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, include_caught, cold)
     task = Task(tuple(files), "preview" if diff or check_only else "apply", options, program)
     output = commands.Output(output_format.value, color.value, diff, quiet or check_only, verbose)
     return commands.repair(task, output, _early)
@@ -102,6 +114,8 @@ def check(
     files: Files,
     select: Select = "",
     ignore: Ignore = "",
+    run_: Run = None,
+    module: Module = None,
     call: Call = "",
     arg: Arg = [],  # noqa: B006
     timeout: Timeout = 60.0,
@@ -120,7 +134,7 @@ def check(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore))
-    program = commands.program(call, arg, timeout, interpret_budget, arch, include_caught, cold)
+    program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, include_caught, cold)
     output = commands.Output(output_format.value, color.value, quiet=quiet, verbose=verbose)
     return commands.repair(Task(tuple(files), "check", options, program), output, _early)
 
@@ -174,6 +188,8 @@ def run(early: "Observer | None" = None) -> int:
     _early = early
     try:
         result = app(standalone_mode=False)
+        if result == _TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except typer.Exit as e:
         return e.exit_code

@@ -13,7 +13,8 @@ from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import Report, to_json
-from mgpu_fix.observe import Observer, ObserverError, Program
+from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
+from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.repair import Task, carry_out, exit_code
 from mgpu_fix.report import json as json_report
@@ -110,14 +111,40 @@ def doctor(observer: Observer | None) -> int:
 
 
 def program(
-    call: str, args: list[str], timeout: float, budget: float, arch: str, include_caught: bool, cold: bool
+    run: str | None,
+    module: str | None,
+    call: str,
+    args: list[str],
+    timeout: float,
+    budget: float,
+    arch: str,
+    include_caught: bool,
+    cold: bool,
 ) -> Program:
     """How programs are to be run. Raises UsageError."""
     if arch not in DEVICES:
         raise UsageError(f"--arch {arch} is not known; it is one of {', '.join(DEVICES)}")
     if args and not call:
         raise UsageError("--arg needs --call NAME, the kernel that takes it")
-    return Program("", (), call, tuple(args), timeout, budget, arch, include_caught, cold)
+    command = _command(run, module)
+    if command and call:
+        raise UsageError("--call is for files that are run as scripts; what --run or -m runs calls its kernels itself")
+    return Program("", command, call, tuple(args), timeout, budget, arch, include_caught, cold)
+
+
+def _command(run: str | None, module: str | None) -> Command | None:
+    if run is None and module is None:
+        return None
+    if run is not None and module is not None:
+        raise UsageError("--run and -m exclude each other: -m MODULE is short for --run 'python -m MODULE'")
+    option = "-m" if run is None else "--run"
+    try:
+        command = parse(run if run is not None else f"python -m {module}")
+    except CommandError as e:
+        raise UsageError(f"{option}: {e}") from None
+    if command.kind == "script" and not os.path.isfile(command.path):
+        raise UsageError(f"{option}: there is no file {command.path}")
+    return command
 
 
 def codes(text: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from mgpu_fix.catalogue import Catalogue, NoFix, Rule
 from mgpu_fix.levels import Applicability, VerifiedBy
 from mgpu_fix.model import (
     Candidate,
+    Check,
     Edit,
     Failure,
     Fix,
@@ -270,15 +271,15 @@ class Engine:
         for problem in problems:
             failed = {t.title for t in problem.tried if t.outcome != KEPT}
             together += [(problem, o) for o in self._allowed(problem) if o.candidate.title not in failed][:1]
-        if len({o.candidate.edits for _, o in together}) > 1:
+        if len({_change(p, o) for p, o in together}) > 1:
             yield together
         done = set()
         for problem in problems:
             for option in self._allowed(problem):
-                edits = option.candidate.edits
-                if edits not in done:
-                    done.add(edits)
-                    yield [(p, o) for p in problems for o in self._allowed(p) if o.candidate.edits == edits]
+                change = _change(problem, option)
+                if change not in done:
+                    done.add(change)
+                    yield [(p, o) for p in problems for o in self._allowed(p) if _change(p, o) == change]
 
     def _allowed(self, problem: _Problem) -> list[_Option]:
         least = Applicability.UNSAFE if self.options.unsafe else Applicability.SAFE
@@ -293,7 +294,7 @@ class Engine:
     ) -> tuple[dict[str, SourceFile], Observation, list[_Step]] | None:
         """The state after the group's edits if a run approves of them, else None."""
 
-        alone = len({o.candidate.edits for _, o in group}) == 1
+        alone = len({_change(p, o) for p, o in group}) == 1
 
         def say(outcome: str) -> None:
             for problem, option in group if alone else ():
@@ -324,7 +325,8 @@ class Engine:
             return None
         steps: list[_Step] = []
         for problem, option in group:
-            answered = [p for p, o in group if o.candidate.edits == option.candidate.edits]
+            change = _change(problem, option)
+            answered = [p for p, o in group if _change(p, o) == change]
             kernels = frozenset(p.failure.kernel for p in answered if p.failure.kernel)
             marks = frozenset(p.mark for p in answered)
             source = texts[_path(problem.failure)]
@@ -355,8 +357,11 @@ class Engine:
         for verdict in verify.judge(before, after, self.compare):
             if verdict.lost:
                 return verdict.lost
-        if before.status == "ok" and after.status == "stopped" and not _tainted(after):
-            return f"the program then stops: {after.reason or 'at another error'}"
+        failed = {check.name for check in _failing(before)}
+        for check in _failing(after):
+            if check.name not in failed and not check.unproven:
+                what = f"{check.name} then fails" if check.name else "the program then stops"
+                return f"{what}: {check.reason or _new_error(before, after)}"
         return ""
 
     # ------------------------------------------------------------------ verdicts
@@ -364,8 +369,8 @@ class Engine:
     def _unproven(self, steps: list[_Step], last: Observation) -> _Ban | None:
         """The last step of a chain that did not end in a proven kernel, with what is missing; None if all did."""
         verdicts = verify.judge(self.first, last, self.compare)
-        disproof = _disproof(last)
         for step in steps:
+            disproof = _disproof(last, step.kernels)
             missing = [self._missing(kernel, step, verdicts, last) for kernel in step.kernels] or [
                 "no kernel was called that proves it; name one with --call"
             ]
@@ -505,16 +510,36 @@ class Engine:
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
-        return ProvenKernel(call.name, call.span.line if call.span else None, call.stage, level, inputs, note)
+        line, path = (call.span.line, call.span.path) if call.span else (None, "")
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path)
 
 
 _BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}
 
 
-def _disproof(last: Observation) -> str:
-    """The program's own check that fails although all its kernels' numbers are known; empty if there is none."""
-    if last.status == "stopped" and last.reason.startswith("AssertionError") and not _tainted(last):
-        return f"the program's own check fails with it: {last.reason}"
+def _failing(observation: Observation) -> tuple[Check, ...]:
+    """The program's checks that fail: its tests, or the one that it is itself."""
+    if observation.checks or observation.status != "stopped":
+        return observation.checks
+    kernels = tuple(c.name for c in observation.calls)
+    return (Check("", observation.reason, observation.span, kernels, _tainted(observation)),)
+
+
+def _new_error(before: Observation, after: Observation) -> str:
+    """An error that only the run ``after`` shows."""
+    known = {(f.type, f.message) for f in before.failures}
+    new = next((f for f in after.failures if (f.type, f.message) not in known), None)
+    return f"{new.type}: {_first_line(new.message)}" if new else "at another error"
+
+
+def _disproof(last: Observation, kernels: frozenset[str]) -> str:
+    """The program's own check that fails although the numbers of all kernels that it looks at are known, among them
+    some of ``kernels``; empty if there is none."""
+    for check in _failing(last):
+        concerns = not check.name or not kernels or not kernels.isdisjoint(check.kernels)
+        if check.reason.startswith("AssertionError") and concerns and not check.unproven:
+            name = f"{check.name}: " if check.name else ""
+            return f"the program's own check fails with it: {name}{check.reason}"
     return ""
 
 
@@ -529,10 +554,16 @@ def _path(failure: Failure) -> str:
     return failure.span.path if failure.span else ""
 
 
+def _change(problem: _Problem, option: _Option) -> tuple[str, tuple[Edit, ...]]:
+    """What an option does, to tell apart those that make the same edits in different files."""
+    return _path(problem.failure), option.candidate.edits
+
+
 def _mark(failure: Failure, rule: Rule | None) -> str:
-    """A name for a failure that stays when lines, numbers and paths change."""
+    """A name for a failure that stays when lines and numbers change; kernels of several files may be called alike."""
     text = re.sub(r"(/[\w.\-]+)+|\d+", "#", failure.message)
-    return digest("\0".join([rule.code if rule else "", failure.type, text, failure.kernel]).encode())
+    parts = [rule.code if rule else "", failure.type, text, failure.kernel, _path(failure)]
+    return digest("\0".join(parts).encode("utf-8", "surrogateescape"))
 
 
 def _count(observation: Observation, catalogue: Catalogue) -> dict[str, int]:

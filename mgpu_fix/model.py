@@ -213,12 +213,29 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A test of the program's that fails.
+
+    ``reason`` is empty where all there is to it is a kernel's failure, which is told already. ``kernels`` names those
+    whose values it may have seen, ``unproven`` says that some of these were placeholders.
+    """
+
+    name: str
+    reason: str = ""
+    span: Span | None = None
+    kernels: tuple[str, ...] = ()
+    unproven: bool = False
+
+
+@dataclass(frozen=True)
 class Observation:
     """One run of a program.
 
     ``status`` is ``ok`` (ran to its end), ``stopped`` (an exception or an exit; see ``reason``), ``timeout``,
     ``crashed`` (a signal) or ``blocked`` (cannot be run or seen). ``output`` is the program's own, tail only.
     ``callables`` names module variables that hold kernels, ``others`` counts Pallas kernels not for Mosaic GPU.
+    ``checks`` are the tests that failed, ``loaded`` the files that its modules came from, and ``children`` says that it
+    started processes that run Python, in which nothing is seen.
     """
 
     status: str
@@ -234,6 +251,9 @@ class Observation:
     declared: tuple[Function, ...] = ()
     callables: tuple[str, ...] = ()
     others: int = 0
+    checks: tuple[Check, ...] = ()
+    loaded: tuple[str, ...] = ()
+    children: bool = False
     seconds: float = 0.0
 
 
@@ -312,6 +332,7 @@ class ProvenKernel:
     verified_by: VerifiedBy | None
     inputs: str
     note: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True)

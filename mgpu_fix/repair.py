@@ -4,8 +4,10 @@ import contextlib
 import functools
 import os
 import platform
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from mgpu_fix.source import SourceError, SourceFile, unified_diff
 class Task:
     """What to do with the files: ``mode`` is ``apply`` (write), ``preview`` (write nothing) or ``check`` (try nothing).
 
-    ``program`` tells how each file is run; its path is filled in.
+    ``program`` tells how each file is run, its path is filled in; or, where it has a command, what is run for them all.
     """
 
     files: tuple[str, ...]
@@ -37,7 +39,7 @@ class _Blocked(Exception):
 
 
 def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Callable[[str], None]) -> Report:
-    """Work through the files, one program each; every file named may be edited by any of them.
+    """Work through the files, one program each, or one for all; every file named may be edited by any of them.
 
     Raises ObserverError where programs cannot be run at all, and KeyboardInterrupt with no file touched by the program
     under way.
@@ -54,10 +56,9 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     originals = dict(sources)
     touched: dict[str, FileReport] = {}
     last = Observation("ok")
-    for name in task.files:
-        if name in reports:
-            continue
-        if uses_pallas(Path(os.path.realpath(name))) is False:
+    readable = [name for name in task.files if name not in reports]
+    for name in readable[:1] if task.program.command else readable:
+        if not task.program.command and uses_pallas(Path(os.path.realpath(name))) is False:
             reports[name] = FileReport(name, "clean", reason="it does not use Pallas")
             continue
 
@@ -67,10 +68,13 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         engine = Engine(run, catalogue, sources, task.options, progress=progress)
         outcome = engine.diagnose() if task.mode == "check" else engine.repair()
         last = outcome.last
+        sources = dict(outcome.texts)
+        if task.program.command:
+            reports |= _reports_of_one(readable, outcome)
+            break
         for path, report in _reports(name, outcome, task.files).items():
             if (path == name and not (path in touched and _shows_nothing(outcome))) or report.fixes or report.remaining:
                 touched[path] = _merged(touched.get(path), report)
-        sources = dict(outcome.texts)
         reports[name] = touched.pop(name)
     for name, report in touched.items():
         reports[name] = _merged(reports.get(name), report)
@@ -158,7 +162,8 @@ def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, Fil
             remaining=tuple(remaining.get(file, ())),
         )
     caught = sum(r.reason.startswith("caught by the program") for r in outcome.remaining)
-    own = replace(reports[name], kernels=outcome.kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
+    kernels = tuple(replace(k, path=shown_path(k.path) if k.path else "") for k in outcome.kernels)
+    own = replace(reports[name], kernels=kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
     reports[name] = _judged(own, outcome, caught)
     return reports
 
@@ -178,18 +183,24 @@ def _shows_nothing(outcome: Outcome) -> bool:
 
 def _judged(report: FileReport, outcome: Outcome, caught: int) -> FileReport:
     """The program's own file: blocked where the run shows nothing, with what to do about it."""
+    judged = _judged_alone(report, outcome, caught)
+    if not outcome.last.children:
+        return judged
+    # Seen or not, nothing is known of what the others did.
+    status = "blocked" if _shows_nothing(outcome) else judged.status
+    reason = f"{judged.reason}; {_CHILDREN}" if judged.reason else _CHILDREN
+    return replace(judged, status=status, reason=reason)
+
+
+_CHILDREN = "it starts processes of its own, in which no kernel is seen"
+
+
+def _judged_alone(report: FileReport, outcome: Outcome, caught: int) -> FileReport:
     last = outcome.last
-    where = f" (line {last.span.line})" if last.span else ""
     if last.status in ("timeout", "crashed", "blocked"):
         return replace(report, status="blocked", reason=last.reason)
     if last.status == "stopped" and last.reason:
-        unproven = any(n.state != "known" for c in last.calls for n in c.numbers)
-        found = bool(report.fixes or report.remaining or outcome.fixes or outcome.remaining)
-        reason = f"the program stops: {last.reason}{where}"
-        if unproven:
-            reason += ", after a kernel whose numbers could not be had"
-        status = report.status if found or unproven else "blocked"
-        return replace(report, reason=reason, status=status, stopped=not unproven)
+        return _stopped(report, outcome)
     if caught:
         plural = "error is" if caught == 1 else "errors are"
         return replace(report, reason=f"{caught} {plural} caught by the program; --include-caught fixes them")
@@ -197,19 +208,73 @@ def _judged(report: FileReport, outcome: Outcome, caught: int) -> FileReport:
         if not last.declared:
             return replace(report, reason="it calls no Pallas kernel")
         return replace(report, status="blocked", reason=_how_to_call(last))
+    return replace(report, reason=_idle(last, report.path))
+
+
+def _stopped(report: FileReport, outcome: Outcome) -> FileReport:
+    """A program that stops by itself, or whose tests fail."""
+    last = outcome.last
+    found = bool(report.fixes or report.remaining or outcome.fixes or outcome.remaining)
+    if last.checks:
+        own = [check for check in last.checks if check.reason]
+        unproven = all(check.unproven for check in own)
+        # The other tests were run to their end all the same.
+        reason, span, seen = last.reason, own[0].span if own else None, found or bool(last.calls)
+    else:
+        unproven = any(n.state != "known" for c in last.calls for n in c.numbers)
+        reason, span, seen = f"the program stops: {last.reason}", last.span, found or unproven
+    if span:
+        mine = span.path == os.path.realpath(report.path)
+        reason += f" (line {span.line})" if mine else f" ({shown_path(span.path)}:{span.line})"
+    if unproven:
+        reason += ", after a kernel whose numbers could not be had"
+    return replace(report, reason=reason, status=report.status if seen else "blocked", stopped=not unproven)
+
+
+def _idle(last: Observation, path: str) -> str:
+    """What to say of the kernels that are declared in a file and not called."""
     called = {(c.span.path, c.span.line) for c in last.calls if c.span}
-    idle = [f"{k.name} (line {k.line})" for k in last.declared if (k.path, k.line) not in called]
-    if idle:
-        return replace(report, reason=f"not called, so not checked: {', '.join(idle)}")
-    return report
+    idle = [k for k in last.declared if (k.path, k.line) not in called and k.path == os.path.realpath(path)]
+    return f"not called, so not checked: {', '.join(f'{k.name} (line {k.line})' for k in idle)}" if idle else ""
+
+
+def _reports_of_one(files: Sequence[str], outcome: Outcome) -> dict[str, FileReport]:
+    """What the one run for all files says of each. What lies in none of them is told of the first."""
+    last = outcome.last
+    reports = _reports(files[0], outcome, files)
+    first = reports[files[0]]
+    paths = {name: os.path.realpath(name) for name in files}
+    known = {*last.loaded, *(k.path for k in last.declared)}
+    unseen = [n for n in files if paths[n] not in known and not reports[n].fixes and not reports[n].remaining]
+    if first.status == "blocked" and _shows_nothing(outcome) and last.declared:
+        first = replace(first, reason=f"no kernel is called; seen: {_seen(last)}. Run something that calls one")
+    for name in files:
+        report = first if name == files[0] else reports[name]
+        mine = (k for k in outcome.kernels if paths[name] == (k.path if k.path in paths.values() else paths[files[0]]))
+        kernels = tuple(replace(k, path=shown_path(k.path) if k.path else "") for k in mine)
+        status, reason = report.status, report.reason
+        if first.status == "blocked":
+            status, reason = "blocked", first.reason
+        elif name in unseen:
+            # One file is a mistake, one of many only lies elsewhere.
+            status = "blocked" if unseen == list(files) else status
+            reason = "; ".join(filter(None, ("the program does not load it, so nothing in it was checked", reason)))
+        elif report is not first:
+            reason = _idle(last, name)
+        reports[name] = replace(report, kernels=kernels, status=status, reason=reason)
+    return reports
 
 
 def _how_to_call(observation: Observation) -> str:
-    seen = ", ".join(f"{k.name} (line {k.line})" for k in observation.declared[:5])
+    seen = _seen(observation)
     if not observation.callables:
         return f"no kernel is called; seen: {seen}. Call one in the file, or in a function that --call NAME names"
     call = f"--call {observation.callables[0]} --arg 'f32[128,128]'"
     return f"no kernel is called; seen: {seen}. Call one with its own shapes, one --arg for each operand, like {call}"
+
+
+def _seen(observation: Observation) -> str:
+    return ", ".join(f"{k.name} (line {k.line})" for k in observation.declared[:5])
 
 
 def _merged(a: FileReport | None, b: FileReport) -> FileReport:
@@ -229,13 +294,16 @@ def _merged(a: FileReport | None, b: FileReport) -> FileReport:
 def _write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]], reports: dict[str, FileReport]) -> None:
     """Write every changed file, all or none; where one cannot be written, all keep their old text and are blocked."""
     changed = {name: pair for name, pair in changes.items() if reports[name].diff}
+    if changed and threading.current_thread() is threading.main_thread():
+        # Whoever interrupts now is too late: the work is done, and a half of it would be worse than all.
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
     written: list[SourceFile] = []
     for name, (before, after) in changed.items():
         try:
             _check_writable(after.path)
-            if Path(after.path).read_bytes() != before.data:
-                raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
-            _replace(after.path, after.data)
+            _replace(after.path, after.data, before.data)
             written.append(before)
         except (_Blocked, OSError) as e:
             for old in written:
@@ -251,12 +319,16 @@ def _check_writable(path: str) -> None:
     if "site-packages" in Path(path).parts or "dist-packages" in Path(path).parts:
         raise _Blocked("it belongs to an installed package, which mgpu-fix never edits")
     # Root may write everything, and is not meant to.
-    if not os.access(path, os.W_OK) or not os.stat(path).st_mode & 0o222:
-        raise _Blocked("it is read-only; nothing was written, --diff shows the fix")
+    for what, place in (("it", path), ("its folder", os.path.dirname(path))):
+        if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
+            raise _Blocked(f"{what} is read-only; nothing was written, --diff shows the fix")
 
 
-def _replace(path: str, data: bytes) -> None:
-    """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new."""
+def _replace(path: str, data: bytes, expected: bytes | None = None) -> None:
+    """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new.
+
+    Raises _Blocked where the file no longer holds what is ``expected`` of it.
+    """
     mode = stat.S_IMODE(os.stat(path).st_mode)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mgpu-fix-")
     try:
@@ -265,6 +337,8 @@ def _replace(path: str, data: bytes) -> None:
             f.flush()
             os.fsync(f.fileno())
         os.chmod(temporary, mode)
+        if expected is not None and Path(path).read_bytes() != expected:
+            raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -49,12 +49,20 @@ class CallVerdict:
 def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, KernelCall | None]]:
     """The calls of ``before``, each with its match: the call with the same shapes at the same place among its like.
 
-    Names and lines do not count, since a fix may change both.
+    One of the same name goes first, since a program may call more than before; but a fix may change names, and lines.
     """
     queues: dict[tuple[str, ...], list[KernelCall]] = {}
     for call in after.calls:
         queues.setdefault(call.key, []).append(call)
-    return [(call, queues[call.key].pop(0) if queues.get(call.key) else None) for call in before.calls]
+    matches: dict[int, KernelCall] = {}
+    for by_name in (True, False):
+        for i, call in enumerate(before.calls):
+            queue = queues.get(call.key, [])
+            found = next((c for c in queue if c.name == call.name or not by_name), None)
+            if i not in matches and found:
+                matches[i] = found
+                queue.remove(found)
+    return [(call, matches.get(i)) for i, call in enumerate(before.calls)]
 
 
 def has_oracle(call: KernelCall) -> bool:

@@ -40,6 +40,13 @@ def test_help_imports_neither_jax_nor_libcst() -> None:
         (["apply", "--arg", "f32[2]", "f.py"], "--arg needs --call"),
         (["apply", "--select", "MGF999", "f.py"], "no rule is called MGF999"),
         (["apply", "--require", "luck", "f.py"], "luck"),
+        (["apply", "--run", "frobnicate", "f.py"], "--run: 'frobnicate' is not known; a program is run by python or"),
+        (["apply", "--run", "python 'f.py", "f.py"], '--run: "python \'f.py" cannot be read: no closing quotation'),
+        (["check", "--run", "python missing.py", "f.py"], "--run: there is no file missing.py"),
+        (["check", "-m", "", "f.py"], "-m: python -m names nothing to run"),
+        (["apply", "-m", "a", "--run", "pytest", "f.py"], "--run and -m exclude each other"),
+        (["apply", "--run", "pytest", "--call", "f", "f.py"], "--call is for files that are run as scripts"),
+        (["apply", "--run", "pytest"], "Missing argument"),
         (["explain", "MGF999"], "no rule knows 'MGF999'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule, Signature
 from mgpu_fix.engine import Engine, Options
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Edit, Failure, KernelCall, Numbers, Observation, Span
+from mgpu_fix.model import Candidate, Check, Edit, Failure, KernelCall, Numbers, Observation, Span
 from mgpu_fix.source import SourceFile
 
 PATH = "/program.py"
@@ -276,6 +276,46 @@ def test_the_programs_own_check_outweighs_our_numbers() -> None:
     outcome = engine("k = 'fails A'\n", Checked({"k": "1"}), Swap("A", "gives 1")).repair()
     assert not outcome.fixes
     assert "the program's own check fails" in outcome.remaining[0].reason
+
+
+class WithTests(Scripted):
+    """A program whose tests are ``checks``: those fail whose name is in ``always``, or once their kernel is fixed."""
+
+    always: tuple[Check, ...] = ()
+    fixed: tuple[Check, ...] = ()
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        seen = super().__call__(texts, draws)
+        checks = self.always + self.fixed * any(c.name == "k" and c.stage == "run" for c in seen.calls)
+        return replace(seen, status="stopped" if checks else "ok", reason="1 test fails" * bool(checks), checks=checks)
+
+
+WRONG = "AssertionError: 1 != 2"
+
+
+@pytest.mark.parametrize(
+    ("always", "fixed", "reason"),
+    [
+        # What fails by itself, what fails without looking at the kernel, what saw placeholders: no objection.
+        ((Check("t", "KeyError: 1", kernels=("k",)),), (), ""),
+        ((Check("t", WRONG, kernels=("other",)),), (), ""),
+        ((Check("t", WRONG, kernels=("k",), unproven=True),), (), ""),
+        ((), (Check("t", WRONG, kernels=("k",), unproven=True),), ""),
+        # It contradicts what the kernel is taken to mean.
+        ((Check("t", WRONG, kernels=("k",)),), (), f"the program's own check fails with it: t: {WRONG}"),
+        # It passed before, so its reason does not matter, nor what it looked at.
+        ((), (Check("t", "KeyError: 1"),), "t then fails: KeyError: 1"),
+        ((Check("u", "KeyError: 2"),), (Check("t", WRONG),), f"t then fails: {WRONG}"),
+    ],
+)
+def test_a_test_that_a_fix_breaks_or_that_refutes_it_keeps_it_out(
+    always: tuple[Check, ...], fixed: tuple[Check, ...], reason: str
+) -> None:
+    runner = WithTests({"k": "1"})
+    runner.always, runner.fixed = always, fixed
+    outcome = engine("k = 'fails A'\nother = 'gives 5'\n", runner, Swap("A", "gives 1")).repair()
+    assert bool(outcome.fixes) == (not reason)
+    assert reason in "".join(r.reason for r in outcome.remaining)
 
 
 def test_numbers_that_change_from_run_to_run_make_no_fix_safe() -> None:

@@ -132,14 +132,31 @@ def test_a_file_that_changes_meanwhile_is_not_written(tmp_path: Path) -> None:
     assert "return x_ref" in script.read_text()
 
 
+@pytest.mark.parametrize(("what", "mode"), [("folder/kernel.py", 0o444), ("folder", 0o555)])
+def test_what_is_read_only_is_not_written(tmp_path: Path, what: str, mode: int) -> None:
+    script = tmp_path / "folder" / "kernel.py"
+    script.parent.mkdir()
+    script.write_text(BROKEN)
+    (tmp_path / what).chmod(mode)
+    ran = mgpu_fix("apply", "folder/kernel.py", cwd=tmp_path)
+    script.parent.chmod(0o755)
+    assert ran.returncode == 2
+    assert "is read-only; nothing was written" in ran.stdout
+    assert script.read_text() == BROKEN
+
+
 @pytest.mark.parametrize("wait", [0.5, 2.5, 4.0])
-def test_an_interrupt_leaves_the_file_and_no_process(tmp_path: Path, wait: float) -> None:
+def test_an_interrupt_leaves_the_file_and_no_process(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, wait: float
+) -> None:
     script = tmp_path / "kernel.py"
     script.write_text(BROKEN + "import time\nwhile True: time.sleep(1)\n")
     before = script.read_bytes()
+    temporary = tmp_path_factory.mktemp("temporary")
     process = subprocess.Popen(
         [sys.executable, "-m", "mgpu_fix", "apply", "kernel.py"],
         cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
         stderr=subprocess.PIPE,
         text=True,
         # Where the tests themselves run in the background, an interrupt is ignored and that is inherited.
@@ -150,6 +167,8 @@ def test_an_interrupt_leaves_the_file_and_no_process(tmp_path: Path, wait: float
     _, said = process.communicate(timeout=20)
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in said
+    assert process.returncode != 130 or said.endswith("mgpu-fix: interrupted; files are as they were\n")
+    assert not list(temporary.iterdir())
     assert script.read_bytes() == before
     assert os.listdir(tmp_path) == ["kernel.py"]
 

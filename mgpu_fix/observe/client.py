@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu_fix.model import Failure, Function, KernelCall, Observation, digest, from_json, to_json
-from mgpu_fix.observe.run import Request, span_or_none
+from mgpu_fix.model import Check, Failure, Function, KernelCall, Observation, digest, from_json, to_json
+from mgpu_fix.observe.command import Command
+from mgpu_fix.observe.run import OWN, Request, span_or_none
 
 #: how much of the program's own output is kept, in characters
 OUTPUT_TAIL = 4000
@@ -28,14 +30,15 @@ class ObserverError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """How to run the user's program: a script, or one kernel of it with arguments of given shapes.
+    """How to run the user's program: the script at ``path``, or one kernel of it with arguments of given shapes; or
+    ``command`` in its place.
 
     ``timeout`` (seconds) bounds the first run; later ones get that much beyond what it took, and never less than three
     times as much. ``budget`` bounds the interpreter, in seconds a kernel.
     """
 
     path: str
-    argv: tuple[str, ...] = ()
+    command: Command | None = None
     call: str = ""
     args: tuple[str, ...] = ()
     timeout: float = 60.0
@@ -70,7 +73,9 @@ class Observer:
     def folder(self) -> str:
         """A private folder for everything the runs write; gone when the observer is closed."""
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="mgpu-fix-")
+            # Known before it is there: an interrupt may come at any moment.
+            self._folder = os.path.join(tempfile.gettempdir(), f"mgpu-fix-{secrets.token_hex(8)}")
+            os.mkdir(self._folder, 0o700)
         return self._folder
 
     def start(self) -> None:
@@ -151,7 +156,9 @@ class Observer:
         ``draws`` are the kernel-call keys to run on one more draw of inputs (None: those that fail).
         """
         if program != self._program:
-            self._program, self._preset, self._skip, self._slowest = program, {}, (), 0.0
+            environment = program.command.environment if program.command else ()
+            self._preset = {name: value for name, value in environment if name not in OWN}
+            self._program, self._skip, self._slowest = program, (), 0.0
         for _ in range(PRESETS + 1):
             observation, preset = self._observe(program, texts or {}, draws)
             if not preset:
@@ -172,9 +179,8 @@ class Observer:
             copy.write_bytes(data)
             overlay[os.path.realpath(path)] = str(copy)
         request = Request(
-            path=program.path,
+            command=program.command or Command("script", program.path),
             folder=str(folder),
-            argv=program.argv,
             overlay=overlay,
             call=program.call,
             args=program.args,
@@ -195,9 +201,9 @@ class Observer:
 
     def _ask(self, request: Request) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
+        self._running = True
         self._process.stdin.write(json.dumps(to_json(request)).encode() + b"\n")
         self._process.stdin.flush()
-        self._running = True
         answer = self._read()
         self._running = False
         return answer
@@ -211,7 +217,9 @@ class Observer:
         end: dict[str, Any] = {}
         preset: dict[str, str] = {}
         callables: tuple[str, ...] = ()
-        others = 0
+        checks: tuple[Check, ...] = ()
+        loaded: tuple[str, ...] = ()
+        others, children = 0, False
         for kind, value in _events(folder / "events.jsonl"):
             match kind:
                 case "failure":
@@ -229,6 +237,12 @@ class Observer:
                     callables = tuple(value)
                 case "others":
                     others = value
+                case "checks":
+                    checks = tuple(from_json(Check, v) for v in value)
+                case "loaded":
+                    loaded = tuple(value)
+                case "children":
+                    children = True
                 case "end":
                     end = value
         output = ""
@@ -256,6 +270,9 @@ class Observer:
             declared=tuple(declared),
             callables=callables,
             others=others,
+            checks=checks,
+            loaded=loaded,
+            children=children,
             seconds=seconds,
         )
         large = tuple(c.label for c in calls.values() if any("too large" in n.why for n in c.numbers))

@@ -34,12 +34,17 @@ class Interpreter:
         #: seconds and runs by label: kernels that differ in what they close over share one budget
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._runs: Counter[str] = Counter()
+        #: names of kernels whose values the program was given since somebody last cleared this, and of those of which
+        #: some were placeholders
+        self.touched: set[str] = set()
+        self.placeholders: set[str] = set()
         # Taken before the program runs, which may replace it.
         self._open = open
 
     def run(self, call: Call, values: list[np.ndarray], constants: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
         """Outputs of the intended kernel and final values of its Refs; zeros where it cannot be run. Keeps a record."""
         with self._lock:
+            self.touched.add(call.kernel.name)
             operands = [*constants, *values]
             inputs = digest_arrays(operands)
             if inputs in call.results:
@@ -48,6 +53,7 @@ class Interpreter:
             outs = None if why else self._execute(call, operands)
             kept = len(call.numbers) < KEPT_CALLS
             if outs is None:
+                self.placeholders.add(call.kernel.name)
                 if kept:
                     state = "unknown" if call.unknown and call.error is not None else "tainted"
                     call.numbers.append(Numbers(state, inputs, why=call.unknown or why))
@@ -75,7 +81,7 @@ class Interpreter:
         call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else ())
 
     def _over_budget(self, call: Call) -> str:
-        label = call.summary().label
+        label = call.label
         if label in self.skip or self._spent[label] > self.budget:
             return TOO_LARGE
         many = self._runs[label] >= KEPT_CALLS and self._spent[label] > EXTRA_SHARE * self.budget
@@ -83,7 +89,7 @@ class Interpreter:
 
     def _execute(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         started = time.monotonic()
-        label = call.summary().label
+        label = call.label
         allowed = max(0.1, self.budget - self._spent[label])
         try:
             with jaxseam.time_limit(allowed):

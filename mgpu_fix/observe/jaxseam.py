@@ -102,10 +102,13 @@ def fill_interpreter_gaps() -> None:
 
     ``copy_smem_to_gmem`` refuses a predicate (0.10.2 to 0.12.0.1), which every ``emit_pipeline`` with an output has.
     Allocation keys are JAX arrays (0.10.2), and XLA compiles what makes and reads them, in every run anew.
+    A ``jax.new_ref`` operand names no memory space, and is not taken for one in global memory (0.10.2).
     """
     for name in ("HostAllocationRequest", "HostAllocationKey"):
         if hasattr(cls := getattr(gpu_callbacks, name, None), "as_jax_array"):
             _keep_in_numpy(cls)
+    is_gmem = gpu_callbacks.is_gmem_memory_space
+    gpu_callbacks.is_gmem_memory_space = lambda space: space is None or is_gmem(space)
     copy = gpu_callbacks.copy_smem_to_gmem
 
     @functools.wraps(copy)
@@ -373,6 +376,8 @@ def describe_device(capability: str, kind: str, cores: int) -> None:
         return property(get)
 
     cls.platform = outside(cls.platform, "gpu")
+    client = type(device.client)
+    client.platform = outside(client.platform, "gpu")
     cls.device_kind = outside(cls.device_kind, kind)
     # JAX asks for the capability too, when it picks the target of a lowering.
     cls.compute_capability = property(lambda self: capability)

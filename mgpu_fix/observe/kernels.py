@@ -113,6 +113,11 @@ class Call:
         """How many operands the call has, pytrees counting as one."""
         return len(self.tree.children())
 
+    @functools.cached_property
+    def label(self) -> str:
+        """The kernel's name and shapes, as one text; read at every call."""
+        return self.summary().label
+
     def flat(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` over flat arrays: Refs are made inside, and their final values come after the outputs."""
 

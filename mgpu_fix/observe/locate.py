@@ -9,6 +9,7 @@ import sysconfig
 import traceback
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from mgpu_fix.model import Facts, Failure, Function, Span
@@ -26,6 +27,11 @@ def is_user(path: str) -> bool:
     if path.startswith("<") or path.startswith(_OURS):
         return False
     return not path.startswith(_STDLIB) or "site-packages" in path
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed package."""
+    return "/site-packages/" in path or "/dist-packages/" in path
 
 
 def _character(path: str, line: int, utf8: int) -> int:
@@ -71,17 +77,32 @@ def error_span(error: BaseException) -> Span | None:
     for frame in jaxseam.failing_equation(error):
         if is_user(frame[0]):
             return place_of(frame)
-    found, tb = None, error.__traceback__
-    while tb is not None:
-        if is_user(tb.tb_frame.f_code.co_filename):
+    found = None
+    for tb, path in _frames(error):
+        if is_user(path):
             found = frame_span(tb.tb_frame.f_code, tb.tb_lasti, tb.tb_lineno)
-        tb = tb.tb_next
     if isinstance(error, SyntaxError) and error.filename and is_user(error.filename):
         return Span(
             os.path.realpath(error.filename), error.lineno or 1, error.offset or 1, error.lineno or 1, error.offset or 1
         )
     # The user's operation may only be left in JAX's reconstructed stack, which is the cause.
     return found or (error_span(error.__cause__) if error.__cause__ is not None else None)
+
+
+def stop_span(error: BaseException) -> Span | None:
+    """Where an error leaves the program's own files, rather than the packages that it uses."""
+    frames = [(tb, code) for tb, code in _frames(error) if is_user(code) and not is_installed(code)]
+    if not frames or isinstance(error, SyntaxError):
+        return error_span(error)
+    tb = frames[-1][0]
+    return frame_span(tb.tb_frame.f_code, tb.tb_lasti, tb.tb_lineno)
+
+
+def _frames(error: BaseException) -> Iterator[tuple[types.TracebackType, str]]:
+    tb = error.__traceback__
+    while tb is not None:
+        yield tb, tb.tb_frame.f_code.co_filename
+        tb = tb.tb_next
 
 
 def user_function(function: Any) -> types.FunctionType | None:
@@ -178,10 +199,21 @@ def _raised_at(error: BaseException) -> str:
     return f"{frames[-1].filename.removeprefix(jaxseam.JAX_FOLDER)}:{frames[-1].lineno} in {frames[-1].name}"
 
 
+@dataclass(frozen=True)
+class _Guard:
+    """Lines on which the program expects errors of some types (None for all); ``deep`` is also for what is called there
+    calls in turn."""
+
+    first: int
+    last: int
+    types: tuple[ast.expr | None, ...]
+    deep: bool
+
+
 @functools.cache
-def _guards(path: str) -> list[tuple[int, int, list[ast.expr | None]]]:
-    """Where the program expects errors: line ranges of ``try`` bodies and of ``with pytest.raises`` blocks, each with
-    the types that it expects there (None for all). A handler that raises or exits expects nothing."""
+def _guards(path: str) -> list[_Guard]:
+    """Where the program expects errors: in ``try`` bodies, whose handlers do not raise or exit, and where a test says
+    that they are raised, which holds however deep the call is."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
@@ -191,18 +223,26 @@ def _guards(path: str) -> list[tuple[int, int, list[ast.expr | None]]]:
         types_: list[ast.expr | None] = []
         if isinstance(node, ast.Try | ast.TryStar):
             types_ = [h.type for h in node.handlers if not any(map(_gives_up, h.body))]
+            guards.append(_Guard(node.body[0].lineno, node.body[-1].end_lineno or 0, tuple(types_), False))
         elif isinstance(node, ast.With):
-            calls = [i.context_expr for i in node.items if isinstance(i.context_expr, ast.Call)]
-            for call in calls:
-                if ast.unparse(call.func).rpartition(".")[2] in _EXPECTING:
-                    types_ += call.args or [None]
-        if types_ and isinstance(node, ast.Try | ast.TryStar | ast.With):
-            guards.append((node.body[0].lineno, node.body[-1].end_lineno or 0, types_))
+            for call in (i.context_expr for i in node.items if isinstance(i.context_expr, ast.Call)):
+                name = _last_name(call)
+                if name in _RAISING or name == "suppress":
+                    types_ = [*(call.args[:1] if name in _RAISING else call.args)] or [None]
+                    first, last = node.body[0].lineno, node.body[-1].end_lineno or 0
+                    guards.append(_Guard(first, last, tuple(types_), name in _RAISING))
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and _last_name(node) in _RAISING:
+            # The other form: the function and its arguments are given.
+            guards.append(_Guard(node.lineno, node.end_lineno or 0, (node.args[0],), True))
     return guards
 
 
-#: context managers, by the last part of their name, whose arguments are errors that they expect
-_EXPECTING = ("raises", "assertRaises", "assertRaisesRegex", "suppress")
+#: the last part of the names of what says that an error of its first argument's type is raised
+_RAISING = ("raises", "assertRaises", "assertRaisesRegex")
+
+
+def _last_name(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _gives_up(statement: ast.stmt) -> bool:
@@ -210,19 +250,20 @@ def _gives_up(statement: ast.stmt) -> bool:
     for node in ast.walk(statement):
         if isinstance(node, ast.Raise):
             return True
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in exits:
+        if isinstance(node, ast.Call) and _last_name(node) in exits:
             return True
     return False
 
 
 def is_caught(error: BaseException) -> bool:
-    """Whether the user's innermost frame stands where the program expects this error and goes on after it."""
-    frame = next(user_frames(), None)
-    if frame is None:
-        return False
-    for first, last, types_ in _guards(frame.f_code.co_filename):
-        if first <= frame.f_lineno <= last and any(_is_a(error, t, frame) for t in types_):
-            return True
+    """Whether the running thread stands where the program expects this error and goes on after it."""
+    for depth, frame in enumerate(user_frames()):
+        if depth and is_installed(frame.f_code.co_filename):
+            continue
+        for guard in _guards(frame.f_code.co_filename):
+            inside = guard.first <= frame.f_lineno <= guard.last and (guard.deep or not depth)
+            if inside and any(_is_a(error, t, frame) for t in guard.types):
+                return True
     return False
 
 

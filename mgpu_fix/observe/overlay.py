@@ -57,7 +57,10 @@ def install(table: Mapping[str, bytes]) -> None:
         # Another size and time than the disk's, so that no existing .pyc matches.
         fields = list(result)
         fields[6], fields[8] = len(data), fields[8] + 1
-        return os.stat_result(fields)
+        # A sequence makes the first ten only.
+        rest = {name: getattr(result, name) for name in dir(result) if name.startswith("st_")}
+        rest |= {"st_mtime": float(fields[8]), "st_mtime_ns": fields[8] * 10**9}
+        return os.stat_result(fields, rest)
 
     for module, name, value in [
         (builtins, "open", open_),

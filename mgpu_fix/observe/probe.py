@@ -12,6 +12,7 @@ The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.che
 import functools
 import inspect
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,7 @@ class Probe:
         self.others = 0
         self._tracing = Tracing()
         self._lock = threading.RLock()
+        self._process = os.getpid()
         self._made: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ patching
@@ -190,7 +192,7 @@ class Probe:
             body = locate.user_function(args[0] if args else kwargs["body"])
             facts = Facts(callee=entry, keyword=used[0] if used else "")
             self.records.raised(e, "import", body.__code__.co_name if body else "", facts)
-            if not used:
+            if not used or self.records.caught_here(e):
                 raise
             # Where both are given, the new name's value stands.
             new = {_RENAMED[k]: v for k, v in kwargs.items() if k in _RENAMED}
@@ -246,6 +248,10 @@ class Probe:
     def _call(self, kernel: Kernel, operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or self._tracing.trace is not None:
             return kernel.build(kernel.body, None)(*operands, **kwargs)
+        if os.getpid() != self._process:
+            # What runs the numbers has threads, which a fork does not have: it would wait for them for ever.
+            raise RuntimeError("mgpu-fix runs no kernel in a process that the program forked")
+        self.interpreter.touched.add(kernel.name)
         flat, tree = jax.tree.flatten(operands)
         flat = [v if hasattr(v, "dtype") else jnp.asarray(v) for v in flat]
         with self._lock:
@@ -344,6 +350,11 @@ class Probe:
             return self._stores(call, self._traced(call, Trace("dropped", call.kernel, call.width)).jaxpr)
         except Exception:
             return None
+
+    def settled(self) -> list[Call]:
+        """All calls, once no thread of the program's is in the middle of looking at one."""
+        with self._lock:
+            return list(self.calls.values())
 
     def stopped_by(self, error: Exception) -> None:
         """Record an error of Pallas that ended the program outside of every declaration and call."""

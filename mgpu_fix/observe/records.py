@@ -15,11 +15,13 @@ class Records:
     def __init__(self, emit: Callable[[str, Any], None], include_caught: bool) -> None:
         self.emit, self.include_caught = emit, include_caught
         self.failures: list[Failure] = []
+        #: what the test that runs now is marked to fail with
+        self.expected: tuple[type[BaseException], ...] = ()
         self._errors: list[BaseException] = []
 
     def caught_here(self, error: BaseException) -> bool:
         """Whether the program stands where it expects ``error``, so that it is no failure."""
-        return not self.include_caught and locate.is_caught(error)
+        return not self.include_caught and (isinstance(error, self.expected) or locate.is_caught(error))
 
     def knows(self, error: BaseException) -> bool:
         """Whether this very exception was written down."""

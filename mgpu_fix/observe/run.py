@@ -24,9 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from mgpu_fix.model import Span, from_json, to_json
+from mgpu_fix.observe.command import Command
+from mgpu_fix.observe.launch import Unusable, prepare
 
-#: variables that JAX, XLA or Mosaic read when they are imported, so that setting them later has no effect
+#: variables that JAX, XLA or Mosaic read when they are imported, so that setting them later has no effect, and those
+#: of them that are ours to set
 ENVIRONMENT = ("JAX_", "XLA_", "MOSAIC_")
+OWN = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_TRACEBACK_FILTERING")
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,8 @@ class Request:
     keys to prove on one more draw, None for those that failed. ``skip`` names kernels that are too large to interpret.
     ``budget`` is in seconds per kernel."""
 
-    path: str
+    command: Command
     folder: str
-    argv: tuple[str, ...] = ()
     overlay: dict[str, str] = field(default_factory=dict)
     call: str = ""
     args: tuple[str, ...] = ()
@@ -53,6 +56,8 @@ class Request:
 
 #: local modules that are read to see whether a program uses Pallas, before only a run can tell
 MOST_MODULES = 200
+#: packages that parse arguments, and end a program that was given none
+PARSERS = ("argparse", "click", "typer", "absl", "fire", "docopt")
 #: the largest array that --arg makes
 MOST_ELEMENTS = 1 << 28
 
@@ -66,9 +71,14 @@ DEVICES = {
 def perform(request: Request) -> None:
     """Run the program and end the process. Never returns."""
     folder = Path(request.folder)
-    opened, write, close = os.open, os.write, os.close
+    opened, write, close, this = os.open, os.write, os.close, os.getpid
+
+    run = this()
 
     def emit(kind: str, value: Any) -> None:
+        # A fork of the program's counts its kernels by itself, and what it says would be taken for the run's.
+        if this() != run:
+            return
         # Opened for each line, by functions taken before the program ran: it may close all files and replace open().
         line = (json.dumps({kind: to_json(value)}) + "\n").encode()
         file = opened(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -105,52 +115,65 @@ def _redirect(output: Path) -> None:
 
 def _perform(request: Request, folder: Path, emit: Any) -> None:
     from mgpu_fix.observe import jaxseam, locate, overlay
+    from mgpu_fix.observe.checks import Checks
     from mgpu_fix.observe.probe import Probe
 
-    _watch_environment(request, emit)
+    run = os.getpid()
+    before = frozenset(sys.modules)
     overlay.install({path: Path(copy).read_bytes() for path, copy in request.overlay.items()})
+    # What pytest-cov measures under the probe is no news for the user's own report.
+    os.environ["COVERAGE_FILE"] = str(folder / "coverage")
     jaxseam.own_platform()
     jaxseam.describe_device(*DEVICES[request.arch])
     probe = Probe(folder, emit, request.budget, frozenset(request.skip), request.include_caught)
     probe.install()
+    checks = Checks(probe, is_pallas_error, str(folder))
+    _watch(request, emit, checks, before)
 
     handlers = _take_exit_handlers()
     end: dict[str, Any] = {"status": "ok", "exit_code": 0, "reason": "", "span": None}
-    sys.argv = [request.path, *request.argv]
-    # As the interpreter does: the arguments as they were given, the file by its absolute path.
-    path = os.path.abspath(request.path)
-    module = _main_module(path)
+    namespace: dict[str, Any] = {}
     try:
-        exec(compile(_read(path), path, "exec"), module.__dict__)
+        module, start = prepare(request.command, checks.run_pytest)
+        namespace = module.__dict__
+        start()
         if request.call or not probe.calls:
-            _call_kernel(request, module.__dict__)
+            _call_kernel(request, namespace)
         _finish(handlers)
     except SystemExit as e:
-        end["exit_code"] = e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+        end["exit_code"] = int(e.code) if isinstance(e.code, int) else 0 if e.code is None else 1
         if end["exit_code"] or not probe.calls:
-            end |= {"status": "stopped", "reason": f"it exits with {e.code!r}", "span": locate.error_span(e)}
+            end |= {"status": "stopped", "reason": _exit_reason(e, request), "span": locate.stop_span(e)}
     except BaseException as e:
         end |= _stopped(e, probe)
+    if (checks.failed or checks.stopped) and end["status"] != "blocked":
+        end |= {"status": "stopped", "reason": checks.reason(), "span": None}
     _flush()
-    emit("callable", [name for name, value in module.__dict__.items() if probe.is_kernel(value)])
-    for call in probe.calls.values():
+    if os.getpid() != run:
+        os._exit(end["exit_code"])
+    emit("callable", [name for name, value in namespace.items() if probe.is_kernel(value)])
+    for call in probe.settled():
         emit("call", call.summary())
     emit("others", probe.others)
+    emit("checks", list(checks.failed.values()))
+    emit("loaded", _loaded(before))
+    if {"multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"} & set(sys.modules):
+        emit("children", True)
     emit("end", to_json(end))
     probe.prove_more(None if request.draws is None else frozenset(request.draws))
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as f:
-        return f.read()
+def _loaded(before: frozenset[str]) -> list[str]:
+    """Files that modules of the program's came from."""
+    files = (names.get("__file__") for names in _namespaces(before))
+    return sorted({os.path.realpath(f) for f in files if isinstance(f, str) and f.endswith(".py")})
 
 
-def _main_module(path: str) -> types.ModuleType:
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=path, __builtins__=__builtins__, __spec__=None, __cached__=None)
-    sys.modules["__main__"] = module
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    return module
+def _namespaces(before: frozenset[str]) -> list[dict[str, Any]]:
+    """What modules of the program's hold. Not by attributes: some load something when they are asked for one."""
+    # __main__ was there before, as another module.
+    mine = [module for name, module in list(sys.modules.items()) if name not in before or name == "__main__"]
+    return [dict(object.__getattribute__(m, "__dict__")) for m in mine if isinstance(m, types.ModuleType)]
 
 
 def _call_kernel(request: Request, namespace: dict[str, Any]) -> None:
@@ -158,7 +181,7 @@ def _call_kernel(request: Request, namespace: dict[str, Any]) -> None:
     name = request.call or "kernel"
     function = namespace.get(name)
     if request.call and not callable(function):
-        raise _Unusable(f"it defines no function {name!r}; --call names one at module level")
+        raise Unusable(f"it defines no function {name!r}; --call names one at module level")
     examples = namespace.get("example_args")
     if not callable(function) or not (request.call or callable(examples)):
         return
@@ -166,16 +189,12 @@ def _call_kernel(request: Request, namespace: dict[str, Any]) -> None:
     if not request.args and callable(examples):
         args = examples()
         if not isinstance(args, (tuple, list)):
-            raise _Unusable("example_args() must return a tuple with one array for each operand")
+            raise Unusable("example_args() must return a tuple with one array for each operand")
     try:
         inspect.signature(function).bind(*args)
     except (TypeError, ValueError) as e:
-        raise _Unusable(f"{name} cannot be called with {len(args)} arguments ({e}); give each one with --arg") from None
+        raise Unusable(f"{name} cannot be called with {len(args)} arguments ({e}); give each one with --arg") from None
     function(*args)
-
-
-class _Unusable(Exception):
-    """The request does not fit the program; the message says what to do."""
 
 
 def _argument(spec: str) -> Any:
@@ -190,10 +209,10 @@ def _argument(spec: str) -> Any:
             raise ValueError
         dtype = jnp.dtype(kinds[parts[1]] + parts[2])
     except (TypeError, ValueError):
-        raise _Unusable(f"--arg {spec!r} is no type; write it like f32[128,128] or bf16[64]") from None
+        raise Unusable(f"--arg {spec!r} is no type; write it like f32[128,128] or bf16[64]") from None
     dims = tuple(int(n) for n in parts[3].split(",") if n)
     if math.prod(dims) > MOST_ELEMENTS:
-        raise _Unusable(f"--arg {spec} is too large to make here; call the kernel at a smaller shape")
+        raise Unusable(f"--arg {spec} is too large to make here; call the kernel at a smaller shape")
     return jnp.asarray((np.arange(int(np.prod(dims))) % 251).reshape(dims)).astype(dtype)
 
 
@@ -225,10 +244,18 @@ def _take_exit_handlers() -> list[Callable[[], object]]:
     return handlers
 
 
+def _exit_reason(error: SystemExit, request: Request) -> str:
+    reason = f"it exits with {error.code!r}"
+    frames = [f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__)]
+    if any(str(name).partition(".")[0] in PARSERS for name in frames) and not request.command.argv:
+        reason += "; give it its arguments with --run 'python FILE ...'"
+    return reason
+
+
 def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
     from mgpu_fix.observe import locate
 
-    if isinstance(error, _Unusable):
+    if isinstance(error, Unusable):
         return {"status": "blocked", "exit_code": 2, "reason": str(error)}
     _print_traceback(error)
     if probe.records.knows(error):
@@ -238,7 +265,9 @@ def _stopped(error: BaseException, probe: Any) -> dict[str, Any]:
         probe.stopped_by(error)
         return {"status": "stopped", "exit_code": 1}
     last = (str(error).strip().splitlines() or [""])[0][:300]
-    span = locate.error_span(error)
+    if isinstance(error, EOFError):
+        last += "; standard input is empty in a run"
+    span = locate.stop_span(error)
     return {"status": "stopped", "exit_code": 1, "reason": f"{type(error).__name__}: {last}", "span": span}
 
 
@@ -284,28 +313,41 @@ def _names_pallas_callable(message: str) -> bool:
     return bool(call) and wrong and (hasattr(plgpu, first) or hasattr(pl, first))
 
 
-def _watch_environment(request: Request, emit: Any) -> None:
-    """End the run where the program sets a variable that JAX has read already; it is run again with it set."""
+def _watch(request: Request, emit: Any, checks: Any, before: frozenset[str]) -> None:
+    """Hear of what the program does that needs an answer: a variable that it sets which JAX has read already (the run
+    ends, and is made again with it set), unittest, processes of its own."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event != "os.putenv":
-            return
-        name, value = (os.fsdecode(a) for a in args)
-        if name.startswith("JAX_") and _uses_jax_already():
-            return
-        ours = name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_TRACEBACK_FILTERING")
-        if name.startswith(ENVIRONMENT) and not ours and name not in request.preset and os.environ.get(name) != value:
-            emit("preset", {name: value})
-            os._exit(0)
+        match event:
+            case "os.putenv":
+                name, value = (os.fsdecode(a) for a in args)
+                if name.startswith("JAX_") and _uses_jax_already(before):
+                    return
+                new = name not in request.preset and name not in OWN and os.environ.get(name) != value
+                if name.startswith(ENVIRONMENT) and new:
+                    emit("preset", {name: value})
+                    os._exit(0)
+            case "import":
+                checks.watch(args[0])
+            case "os.fork" | "os.forkpty":
+                emit("children", True)
+            case "subprocess.Popen" | "os.posix_spawn" | "os.system" if _runs_python(args[:2]):
+                emit("children", True)
 
     sys.addaudithook(hook)
 
 
-def _uses_jax_already() -> bool:
-    """Whether the program has imported JAX, which reads its own variables then and not again."""
-    import jax
+def _runs_python(parts: tuple[Any, ...]) -> bool:
+    """Whether Python is among an executable and its arguments, or the words of a shell's command."""
+    flat = [p for part in parts for p in (part if isinstance(part, (list, tuple)) else [part])]
+    words = [word for p in flat if isinstance(p, (str, bytes, os.PathLike)) for word in os.fsdecode(p).split()]
+    return any("python" in os.path.basename(word) for word in words)
 
-    return any(value is jax for value in list(vars(sys.modules["__main__"]).values()))
+
+def _uses_jax_already(before: frozenset[str]) -> bool:
+    """Whether the program has imported JAX, which reads its own variables then and not again."""
+    values = (value for names in _namespaces(before) for value in names.values())
+    return any(isinstance(v, types.ModuleType) and v.__name__.partition(".")[0] == "jax" for v in values)
 
 
 def uses_pallas(path: Path, seen: set[Path] | None = None) -> bool | None:

@@ -33,7 +33,7 @@ def warm_up() -> str:
         if e.name != "jax":
             raise
         return ""
-    from mgpu_fix.observe import locate, overlay, probe  # noqa: F401
+    from mgpu_fix.observe import checks, locate, overlay, probe  # noqa: F401
 
     return str(jax.__version__)
 

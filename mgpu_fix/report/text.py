@@ -40,7 +40,8 @@ class TextReport:
             yield from self._remaining(item)
         if file.reason and file.status != "blocked":
             yield f"  note: {file.reason}"
-        shows = file.output.strip() and (self.verbose or file.status == "blocked" or "program stops" in file.reason)
+        stops = file.stopped or "program stops" in file.reason
+        shows = file.output.strip() and (self.verbose or file.status == "blocked" or stops)
         if shows:
             yield f"  the program's own output (exit status {file.exit_code}):"
             yield from (f"    {self.paint(line, 'dim')}" for line in file.output.rstrip().splitlines()[-20:])
