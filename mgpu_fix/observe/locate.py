@@ -8,7 +8,7 @@ import os
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mgpu_fix.model import Facts, Failure, Function, Span
@@ -60,11 +60,19 @@ def call_site() -> Span | None:
     return frame_span(frame.f_code, frame.f_lasti, frame.f_lineno) if frame else None
 
 
-def error_span(error: BaseException) -> Span | None:
-    """Where in the user's source an error belongs: the failing operation if JAX knows it, else the innermost frame."""
-    for path, _, line, column, end_line, end_column in jaxseam.failing_equation(error):
+def user_place(frames: Sequence[tuple[str, str, int, int, int, int]]) -> Span | None:
+    """The innermost of an equation's frames that is the user's."""
+    for path, _, line, column, end_line, end_column in frames:
         if is_user(path):
             return _span(path, line, column, end_line, end_column)
+    return None
+
+
+def error_span(error: BaseException) -> Span | None:
+    """Where in the user's source an error belongs: the failing operation if JAX knows it, else the innermost frame."""
+    place = user_place(jaxseam.failing_equation(error))
+    if place is not None:
+        return place
     found, tb = None, error.__traceback__
     while tb is not None:
         if is_user(tb.tb_frame.f_code.co_filename):

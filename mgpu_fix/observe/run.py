@@ -135,6 +135,7 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     emit("callable", [name for name, value in module.__dict__.items() if probe.is_kernel(value)])
     for call in probe.calls.values():
         emit("call", call.summary())
+    probe.compare_scopes()
     emit("others", probe.others)
     emit("end", to_json(end))
     probe.prove_more(None if request.draws is None else frozenset(request.draws))
