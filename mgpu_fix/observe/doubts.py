@@ -18,7 +18,7 @@ from mgpu_fix.observe.values import digest_arrays
 #: runs a call once more: (each warpgroup has memory of its own, parameters of the interpreter) → outputs, if any
 Again = Callable[[bool, dict[str, object]], Sequence[np.ndarray] | None]
 
-_ZERO = {"uninitialized_memory": "zero"}
+_ZERO: dict[str, object] = {"uninitialized_memory": "zero"}
 
 
 def doubt(call: Call, known: Sequence[np.ndarray], again: Again) -> str:
@@ -28,7 +28,7 @@ def doubt(call: Call, known: Sequence[np.ndarray], again: Again) -> str:
     changed = [scope for scope in call.changed if _may_matter(scope)]
     if not several and not changed:
         return ""
-    detect = {"detect_races": True, "on_race": "warn"} if several else {}
+    detect: dict[str, object] = {"detect_races": True, "on_race": "warn"} if several else {}
     zeroed = again(False, {**detect, **_ZERO})
     if zeroed is None:
         return "whether its warpgroups race could not be seen"

@@ -146,7 +146,9 @@ def races() -> list[Race] | None:
     for key in [*state.writes]:
         accesses = [(*a[-3:], True) for a in state.writes[key]]
         accesses += [(*a[-3:], False) for a in state.reads.get(key, ())]
-        for (clock, range_, frame, writes), (clock_2, range_2, frame_2, writes_2) in itertools.combinations(accesses, 2):
+        for (clock, range_, frame, writes), (clock_2, range_2, frame_2, writes_2) in itertools.combinations(
+            accesses, 2
+        ):
             looked_at += 1
             if looked_at > MOST_PAIRS:
                 return None
@@ -355,7 +357,7 @@ def failing_equation(error: BaseException) -> list[tuple[str, str, int, int, int
 
 def place(eqn: Any) -> str:
     """Where an equation comes from, as the interpreter writes it down with a race."""
-    return source_info_util.summarize(eqn.source_info)
+    return str(source_info_util.summarize(eqn.source_info))
 
 
 def frames_of(eqn: Any) -> list[tuple[str, str, int, int, int, int]]:

@@ -8,7 +8,6 @@ from mgpu_fix.model import Facts, Failure, Returned, Span
 from mgpu_fix.observe import locate
 from mgpu_fix.observe.kernels import Call
 
-
 _SCOPE_REFUSED = "Only thread-collective allocations are supported in run_scoped"
 
 

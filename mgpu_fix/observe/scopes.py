@@ -42,7 +42,7 @@ class Request:
         """One scope for what is shared, with these axes, in it one for memory that is each warpgroup's own, if it is
         ``private``, and in it one for accumulators; scopes without anything are left out."""
         tiers: list[tuple[tuple[Hashable, ...], list[int | str]]] = [(shared, []), ((), []), ((), [])]
-        types: dict[int | str, Any] = {**dict(enumerate(self.types)), **self.named}
+        types: dict[int | str, Any] = dict([*enumerate(self.types), *self.named.items()])
         for key, type_ in types.items():
             kinds = _kinds(type_)
             tiers[2 if kinds == {"acc"} else 1 if private and kinds <= _MEMORY else 0][1].append(key)
@@ -55,7 +55,7 @@ class Request:
             places, names = [k for k in keys if isinstance(k, int)], [k for k in keys if isinstance(k, str)]
 
             def body(*mine: Any, **named: Any) -> Any:
-                return enter(depth + 1, {**refs, **dict(zip(places, mine, strict=True)), **named})
+                return enter(depth + 1, dict([*refs.items(), *zip(places, mine, strict=True), *named.items()]))
 
             if not keys:
                 return body()

@@ -160,16 +160,20 @@ class _Walk:
             only = test.equals if len(branches) == 2 and i == 1 else None
             outs = self.follow(branch, rest, control.under(test.varies, only))
             outs = [_Value(o.varies | test.varies, ref=o.ref) for o in outs]
-            joined = outs if joined is None else [
-                _Value(a.varies | b.varies, ref=a.ref if a.ref == b.ref else None)
-                for a, b in zip(joined, outs, strict=True)
-            ]
+            joined = (
+                outs
+                if joined is None
+                else [
+                    _Value(a.varies | b.varies, ref=a.ref if a.ref == b.ref else None)
+                    for a, b in zip(joined, outs, strict=True)
+                ]
+            )
         return joined or []
 
     def _scan(self, params: Any, given: list[_Value], control: _Control, count: int) -> list[_Value]:
         body = getattr(params["jaxpr"], "jaxpr", params["jaxpr"])
         # How many of its inputs never change is said in another way from 0.11.2 on.
-        constants = params["num_consts"] if "num_consts" in params else len([*params["ft_in"]][0])
+        constants = params["num_consts"] if "num_consts" in params else len(next(iter(params["ft_in"])))
         outs = _settled(lambda values: self.follow(body, values, control), given, range(constants, len(given)))
         return (outs + [_ANY] * count)[:count]
 
@@ -187,9 +191,7 @@ class _Walk:
     def _scope(self, eqn: Any, given: list[_Value], control: _Control) -> list[_Value]:
         jaxpr = eqn.params["jaxpr"]
         kinds = tuple(jaxseam.kind_of(v.aval) for v in jaxpr.invars)
-        _, use = self.scopes.setdefault(
-            id(eqn), (jaxseam.frames_of(eqn), Use(kinds, users=[set() for _ in kinds]))
-        )
+        _, use = self.scopes.setdefault(id(eqn), (jaxseam.frames_of(eqn), Use(kinds, users=[set() for _ in kinds])))
         use.diverges |= bool(control.varies & THREAD)
         return self.follow(jaxpr, [*given, *(self._memory(users) for users in use.users)], control)
 
@@ -205,9 +207,7 @@ def _settled(once: Callable[[list[_Value]], list[_Value]], given: list[_Value], 
         for out in outs:
             varies |= out.varies
         # Which input carries which output is not looked up: all of them then vary as any does.
-        wider = [
-            _Value(v.varies | varies) if i in carried and v.ref is None else v for i, v in enumerate(values)
-        ]
+        wider = [_Value(v.varies | varies) if i in carried and v.ref is None else v for i, v in enumerate(values)]
         if wider == values:
             return outs
         values = wider
