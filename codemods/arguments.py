@@ -129,6 +129,17 @@ def with_argument(call: cst.Call, new: cst.Arg) -> cst.Call:
     return call.with_changes(args=[*others, last, new])
 
 
+def exploded(call: cst.Call, indent: str) -> cst.Call:
+    """The call with each argument on a line of its own."""
+    inside = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+    end = cst.ParenthesizedWhitespace(indent=True)
+    tight = cst.SimpleWhitespace("")
+    *others, last = (arg.with_changes(whitespace_after_arg=tight) for arg in call.args)
+    args = [arg.with_changes(comma=cst.Comma(whitespace_after=inside)) for arg in others]
+    args.append(last.with_changes(comma=cst.Comma(whitespace_after=end)))
+    return call.with_changes(args=args, whitespace_before_args=inside)
+
+
 def keyword(name: str, value: str) -> cst.Arg:
     """``name=value``."""
     tight = cst.SimpleWhitespace("")

@@ -13,10 +13,13 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Axis, Candidate, Edit, Failure, Scope
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 
-from .accumulators import split
-from .arguments import keyword, runs, with_argument, without
+from .accumulators import Split, split
+from .arguments import exploded, keyword, runs, with_argument, without
 from .scope_calls import AXES, Layer, layers_of
 from .thread_axis import ThreadAxis
+
+#: the width that a line may have anyway
+_WIDTH = 88
 
 
 class CollectiveAxes(Rule):
@@ -51,8 +54,8 @@ class CollectiveAxes(Rule):
     ```
 
     The axis is written as the kernel declares it: by its variable where that is seen, else as a text. Without
-    `thread_name` the argument goes. `plgpu.ACC` gets a scope of its own, without axes, in the other one. A semaphore for
-    several blocks is `pl.get_global`'s.
+    `thread_name` the argument goes. `plgpu.ACC` gets a scope of its own, without axes, in the other one. A semaphore
+    for several blocks is `pl.get_global`'s.
 
     ## Fix safety
 
@@ -98,13 +101,13 @@ class CollectiveAxes(Rule):
             edits = tuple(plan.edits())
         except SourceError as e:
             raise NoFix(str(e)) from e
-        ways = [_safety(scope) for scope in refused]
+        sure = all(scope.diverges is not None or not _waits(scope) for scope in refused)
         return [
             Candidate(
                 title="; ".join(dict.fromkeys(plan.titles)),
                 edits=edits,
-                applicability=Applicability.SAFE,
-                needs_oracle=any(ways),
+                applicability=Applicability.SAFE if sure else Applicability.UNSAFE,
+                needs_oracle=any(_shares_otherwise(scope) for scope in refused),
             )
         ]
 
@@ -121,7 +124,7 @@ def _check(scope: Scope, source: SourceFile) -> None:
     if scope.others:
         others = " and ".join(f"`{name}`" if name else "none" for name in (mine, *scope.others))
         raise NoFix(f"the call at line {line} serves kernels with different thread axes: {others}")
-    if scope.diverges and scope.thread and _shared(scope):
+    if scope.diverges and _waits(scope):
         raise NoFix(
             f"not all warpgroups reach the run_scoped at line {line}, as they must; move it out of what keeps some away"
         )
@@ -136,11 +139,16 @@ def _shared(scope: Scope) -> list[str]:
     return [a.kind for a in scope.allocations if a.kind not in ("", "acc")]
 
 
+def _waits(scope: Scope) -> bool:
+    """Whether warpgroups wait for each other where a scope begins."""
+    return scope.thread is not None and scope.thread.size > 1 and bool(_shared(scope))
+
+
 def _dropped(scope: Scope) -> list[Axis]:
     return [axis for axis in scope.axes if axis != scope.thread]
 
 
-def _safety(scope: Scope) -> bool:
+def _shares_otherwise(scope: Scope) -> bool:
     """Whether other programs share a scope's memory than the author's axes say, so that only numbers tell whether that
     was meant."""
     if not _shared(scope):
@@ -162,7 +170,7 @@ class _Plan:
     kernel: str
     accepted: Sequence[Scope]
     titles: list[str] = field(default_factory=list)
-    changes: dict[ast.Call, dict[str, Change]] = field(default_factory=dict)
+    changes: dict[ast.expr, dict[str, Change]] = field(default_factory=dict)
     functions: dict[ast.FunctionDef, Callable[[cst.FunctionDef], Any]] = field(default_factory=dict)
     #: values that callers pass, and what to pass instead
     sites: dict[ast.expr, str] = field(default_factory=dict)
@@ -174,7 +182,7 @@ class _Plan:
         mixed = needs_thread and any(a.kind == "acc" for a in scope.allocations)
         if mixed:
             made = split(self.names, layers, scope)
-            self._change(made.call, "split", made.change)
+            self._change(made.call, "split", functools.partial(_fitted, self.names.source, made))
             if made.function and made.decorate:
                 self.functions.setdefault(made.function, made.decorate)
             self.titles.append("Allocate the accumulators in a scope of their own")
@@ -238,25 +246,36 @@ class _Plan:
             text = _form(value, thread) if thread else "()"
             if self.sites.setdefault(value, text) != text:
                 raise NoFix(f"scopes that need different axes share the value at line {value.lineno}")
-        self.titles.append(f"Pass {', '.join(dict.fromkeys(self.sites.values()))} as `{parameter.id}`")
+        passed = ", ".join(dict.fromkeys(self.sites[value] for value in values))
+        self.titles.append(f"Pass {passed} as `{parameter.id}`")
 
     def edits(self) -> Iterator[Edit]:
         """The edits of all that was planned."""
         source = self.names.source
-        nodes: list[ast.expr] = [*self.changes, *self.sites]
-        for run in runs(source, self.names, nodes):
+        for value, text in self.sites.items():
+            yield Edit(*source.bounds(value), text)
+        for run in runs(source, self.names, self.changes):
             splice = Splice(source, run.first, run.last)
-            for node in run.nodes:
-                if isinstance(node, ast.Call) and node in self.changes:
-                    # The axes first: a split may put the call into another one.
-                    for _, change in sorted(self.changes[node].items()):
-                        splice.on(node, change, cst.Call)
-                else:
-                    splice.on(node, functools.partial(_replaced, text=self.sites[node]), cst.BaseExpression)
+            for call in run.nodes:
+                # The axes first: a split may put the call into another one.
+                for _, change in sorted(self.changes[call].items()):
+                    splice.on(call, change, cst.Call)
             for function, decorate in self.functions.items():
-                if any(node in function.decorator_list for node in run.nodes):
+                if any(call in function.decorator_list for call in run.nodes):
                     splice.on(function, decorate, cst.FunctionDef)
             yield splice.edit()
+
+
+def _fitted(source: SourceFile, made: Split, old: cst.Call) -> cst.Call:
+    """The call split, over several lines where one would be longer than any in the file."""
+    new = made.change(old)
+    code = cst.Module([]).code_for_node(new)
+    widest = max([_WIDTH, *(len(line) for line in source.text.splitlines())])
+    added = len(code) - len(source.segment(made.call))
+    line = source.line(made.call.lineno).rstrip()
+    if "\n" in code or "\r" in code or len(line) + added <= widest:
+        return new
+    return exploded(new, source.indent)
 
 
 def _passed(names: Names, function: ast.FunctionDef, parameter: str) -> list[ast.expr]:
@@ -286,10 +305,6 @@ def _form(value: ast.expr, thread: ThreadAxis) -> str:
     named = [thread.names.source.segment(e) for e in elements if thread.stands_for(e)]
     text = named[0] if named else thread.at(value)
     return f"({text},)" if isinstance(value, ast.Tuple) and len(elements) == 1 else text
-
-
-def _replaced(old: cst.BaseExpression, text: str) -> cst.BaseExpression:
-    return cst.parse_expression(text)
 
 
 def _axes_place(call: cst.Call) -> int:

@@ -12,7 +12,7 @@ class ThreadAxis:
     def __init__(self, names: Names, name: str, kernel: str) -> None:
         self.names, self.name = names, name
         keywords = [k.value for k in names.nodes(ast.keyword) if k.arg == "thread_name"]
-        own = [value for value in keywords if self._declares(value, kernel)]
+        own = [v for v in keywords if self._declares(v, kernel) and self.constant(v) in (None, name)]
         self._declared = own or [value for value in keywords if self.stands_for(value)]
         self._sure = bool(own)
 

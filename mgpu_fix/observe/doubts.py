@@ -5,6 +5,7 @@ whether sharing was meant. Runs under other rules tell: one that looks for races
 something else, one in which each warpgroup has memory of its own.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -31,7 +32,7 @@ def doubt(call: Call, known: Sequence[np.ndarray], again: Again) -> str:
     detect: dict[str, object] = {"detect_races": True, "on_race": "warn"} if several else {}
     zeroed = again(False, {**detect, **_ZERO})
     if zeroed is None:
-        return "whether its warpgroups race could not be seen"
+        return "whether its warpgroups race could not be seen" if changed else ""
     racing = _races(call) if several else ""
     if racing or not changed:
         return racing
@@ -72,8 +73,10 @@ def _races(call: Call) -> str:
     found = jaxseam.races()
     if found is None:
         return "its warpgroups race"
-    seen = survey(call.intended.jaxpr, call.kernel.thread_name, call.kernel.axes)
-    same = seen.alike - seen.unlike
+    same: set[str] = set()
+    with contextlib.suppress(Exception):
+        seen = survey(call.intended.jaxpr, call.kernel.thread_name, call.kernel.axes)
+        same = seen.alike - seen.unlike
     for race in found:
         if not (race.both_write and (race.in_gmem or same.issuperset(race.places))):
             places = " and ".join(dict.fromkeys(p.rsplit("/", 1)[-1].split(" ")[0] for p in race.places))

@@ -360,6 +360,16 @@ def place(eqn: Any) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
+def scan_constants(params: Any) -> int:
+    """How many inputs of a ``scan`` never change, 0 where that cannot be told; said in another way from 0.11.2 on."""
+    if "num_consts" in params:
+        return int(params["num_consts"])
+    try:
+        return len([*params["ft_in"].unpack()[0]])
+    except (AttributeError, KeyError, TypeError):
+        return 0
+
+
 def frames_of(eqn: Any) -> list[tuple[str, str, int, int, int, int]]:
     """Frames of an equation, as :func:`failing_equation` gives them."""
     traceback = getattr(getattr(eqn, "source_info", None), "traceback", None)

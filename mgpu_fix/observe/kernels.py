@@ -99,6 +99,7 @@ class Call:
     stage: str = "trace"
     error: Exception | None = None
     failures: list[int] = field(default_factory=list)
+    real: Any = None
     intended: Any = None
     constants: list[Any] = field(default_factory=list)
     unwritten: list[int] = field(default_factory=list)

@@ -9,6 +9,7 @@ program that lowers for CUDA by itself gets the true kernel, anything that runs 
 The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.checkpoint`` alike.
 """
 
+import contextlib
 import functools
 import inspect
 import math
@@ -287,6 +288,7 @@ class Probe:
         try:
             traced = self._traced(call, real)
             closed, call.stage = traced.jaxpr, "lower"
+            call.real = closed
             with self._tracing.of(real):
                 call.closed(traced).lower(lowering_platforms=("cuda",))
             call.stage = "run"
@@ -337,8 +339,10 @@ class Probe:
         if all(scope.accepted for scope in met):
             return ()
         found = Survey()
-        if call.intended is not None:
-            found = survey(call.intended.jaxpr, call.kernel.thread_name, call.kernel.axes)
+        # A program must not fail because something in its kernel cannot be followed.
+        with contextlib.suppress(Exception):
+            traced = call.real if call.intended is None else call.intended.jaxpr
+            found = survey(traced, call.kernel.thread_name, call.kernel.axes)
         known = scopes.surveyed(met, found)
         call.changed = [scope for scope in known if not scope.accepted]
         return known

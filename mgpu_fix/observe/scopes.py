@@ -112,7 +112,7 @@ def surveyed(scopes: Sequence[Scope], found: Survey) -> tuple[Scope, ...]:
 
 
 def _with_uses(scope: Scope, uses: Sequence[Use]) -> Scope:
-    diverges = any(use.diverges for use in uses)
+    diverges = any(use.diverges for use in uses) if uses else None
     shared = sorted((a for a in scope.allocations if a.kind not in ("", "acc")), key=lambda a: a.name)
     # Which Refs belong to a pytree of them is not looked up.
     if not uses or any(len(use.users) != len(shared) for use in uses):

@@ -172,8 +172,7 @@ class _Walk:
 
     def _scan(self, params: Any, given: list[_Value], control: _Control, count: int) -> list[_Value]:
         body = getattr(params["jaxpr"], "jaxpr", params["jaxpr"])
-        # How many of its inputs never change is said in another way from 0.11.2 on.
-        constants = params["num_consts"] if "num_consts" in params else len(next(iter(params["ft_in"])))
+        constants = jaxseam.scan_constants(params)
         outs = _settled(lambda values: self.follow(body, values, control), given, range(constants, len(given)))
         return (outs + [_ANY] * count)[:count]
 
