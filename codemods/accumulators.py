@@ -9,6 +9,7 @@ import libcst as cst
 from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Scope
 from mgpu_fix.source import Names
+from mgpu_fix.source.flow import own_nodes
 
 from .arguments import without
 from .scope_calls import AXES, Layer
@@ -39,9 +40,14 @@ def split(names: Names, layers: Sequence[Layer], scope: Scope) -> Split:
     trailing = inner == places[len(places) - len(inner) :]
     helper = _with_scoped(names, layers, call)
     function = names.parents[call]
-    if trailing and helper and isinstance(function, ast.FunctionDef) and call in function.decorator_list:
-        return _stacked(call, function, helper, inner, named)
-    if trailing and helper and layer.kind == "call":
+    if isinstance(function, ast.FunctionDef) and call in function.decorator_list:
+        if layer.kind == "partial" and layer.base:
+            return _inside(call, function, named)
+        if trailing and helper:
+            return _stacked(call, function, helper, inner, named)
+    # Up to 0.10.2, what with_scoped makes takes no keywords.
+    by_name = any(a.name and a.kind != "acc" for a in scope.allocations)
+    if trailing and helper and layer.kind == "call" and not by_name:
         return Split(call, lambda old: _wrapped(old, helper, inner, named))
     if layer.kind != "call" or layer.base is None:
         raise NoFix(f"the accumulators at line {line} cannot be told apart from what is shared; allocate them alone")
@@ -84,6 +90,43 @@ def _taken(call: cst.Call, inner: Sequence[int], named: set[str]) -> tuple[list[
     for i in sorted(gone, reverse=True):
         call = without(call, i)
     return taken, call
+
+
+def _inside(call: ast.Call, function: ast.FunctionDef, named: set[str]) -> Split:
+    """The function in another one of the same name, which takes what is shared; both are decorated by ``partial``."""
+    arguments = function.args
+    plain = [a.arg for a in arguments.args]
+    others = (*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg, *arguments.defaults)
+    if (
+        any(others)
+        or len(function.decorator_list) > 1
+        or not named <= {*plain}
+        or not isinstance(call.args[0], ast.expr)
+    ):
+        raise NoFix(f"the accumulators at line {call.lineno} cannot be told apart from what is shared")
+    returns = any(isinstance(n, ast.Return) and n.value for n in own_nodes(function))
+    made: list[cst.Decorator] = []
+
+    def take(old: cst.Call) -> cst.Call:
+        taken, rest = _taken(old, [], named)
+        callee = old.args[0].with_changes(
+            comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace("")
+        )
+        made.append(cst.Decorator(cst.Call(old.func, [callee, *taken])))
+        return rest
+
+    def decorate(old: cst.FunctionDef) -> cst.FunctionDef:
+        def params(is_inner: bool) -> cst.Parameters:
+            mine = [p for p in old.params.params if (p.name.value in named) is is_inner]
+            return cst.Parameters([p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in mine])
+
+        inner = cst.FunctionDef(old.name, params(True), old.body, made, returns=old.returns)
+        body: list[cst.BaseStatement] = [inner]
+        if returns:
+            body.append(cst.SimpleStatementLine([cst.Return(old.name)], leading_lines=[cst.EmptyLine(indent=False)]))
+        return old.with_changes(params=params(False), body=cst.IndentedBlock(body))
+
+    return Split(call, take, function, decorate)
 
 
 def _stacked(call: ast.Call, function: ast.FunctionDef, helper: str, inner: Sequence[int], named: set[str]) -> Split:

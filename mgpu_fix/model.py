@@ -126,7 +126,8 @@ class Scope:
 
     ``axes`` are the author's ``collective_axes``, ``thread`` is the axis of the kernel's warpgroups. ``accepted`` says
     that JAX takes the axes for these allocations, ``diverges`` that not all warpgroups reach the call, or not equally
-    often, None where that is not known. ``others`` are the thread axes of other kernels that come by the same call, empty names for none.
+    often, None where that is not known. ``others`` are the thread axes of other kernels that come by the same call, an
+    empty name for none.
     """
 
     span: Span
