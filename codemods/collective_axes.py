@@ -10,7 +10,7 @@ import libcst as cst
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Axis, Candidate, Edit, Failure, Scope
+from mgpu_fix.model import Axis, Candidate, Edit, Failure, Scope, Span
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 
 from .accumulators import Split, split
@@ -95,7 +95,7 @@ class CollectiveAxes(Rule):
         try:
             names = Names(source)
             accepted = [scope for scope in failure.facts.scopes if scope.accepted and scope.span.path == source.path]
-            plan = _Plan(names, failure.kernel, accepted)
+            plan = _Plan(names, failure.kernel, frozenset(scope.span for scope in refused), accepted)
             for scope in refused:
                 plan.add(scope)
             edits = tuple(plan.edits())
@@ -120,10 +120,6 @@ def _check(scope: Scope, source: SourceFile) -> None:
     line = scope.span.line
     if scope.span.path != source.path:
         raise NoFix(f"the kernel also makes a scope in {scope.span.path}, line {line}")
-    mine = scope.thread.name if scope.thread else ""
-    if scope.others:
-        others = " and ".join(f"`{name}`" if name else "none" for name in (mine, *scope.others))
-        raise NoFix(f"the call at line {line} serves kernels with different thread axes: {others}")
     if scope.diverges and _waits(scope):
         raise NoFix(
             f"not all warpgroups reach the run_scoped at line {line}, as they must; move it out of what keeps some away"
@@ -164,10 +160,11 @@ Change = Callable[[cst.Call], Any]
 
 @dataclass
 class _Plan:
-    """What changes in which call. ``accepted`` are scopes that must stay as they are."""
+    """What changes in which call, for the scopes at ``refused``; ``accepted`` are those that must stay as they are."""
 
     names: Names
     kernel: str
+    refused: frozenset[Span]
     accepted: Sequence[Scope]
     titles: list[str] = field(default_factory=list)
     changes: dict[ast.expr, dict[str, Change]] = field(default_factory=dict)
@@ -179,6 +176,11 @@ class _Plan:
         """Plan what a scope needs. Raises NoFix."""
         layers = layers_of(self.names, scope)
         needs_thread = bool(scope.thread and _shared(scope))
+        thread = ThreadAxis(self.names, scope.thread.name, self.kernel) if scope.thread and needs_thread else None
+        if scope.others and not (thread and "" not in scope.others and thread.follows(layers[-1].call)):
+            mine = scope.thread.name if scope.thread else ""
+            axes = " and ".join(f"`{name}`" if name else "none" for name in (mine, *scope.others))
+            raise NoFix(f"the call at line {scope.span.line} serves kernels with different thread axes: {axes}")
         mixed = needs_thread and any(a.kind == "acc" for a in scope.allocations)
         if mixed:
             made = split(self.names, layers, scope)
@@ -186,7 +188,6 @@ class _Plan:
             if made.function and made.decorate:
                 self.functions.setdefault(made.function, made.decorate)
             self.titles.append("Allocate the accumulators in a scope of their own")
-        thread = ThreadAxis(self.names, scope.thread.name, self.kernel) if scope.thread and needs_thread else None
         if thread and scope.axes == (scope.thread,) and self._is_written(layers, thread):
             return
         self._give(layers, scope, thread)
@@ -210,23 +211,38 @@ class _Plan:
             return
         value = giving.axes()
         assert value is not None
-        kept = [layer for other in self.accepted for layer in layers_of(self.names, other)]
-        if giving.call is not layers[0].call and any(layer.call is giving.call for layer in kept):
+        if giving.call is not layers[0].call and self._serves_others(giving.call):
             # Another scope needs what they share; this one gets its own.
             text = thread.at(layers[0].call) if thread else "()"
             self._change(layers[0].call, f"axes {text}", lambda call: with_argument(call, keyword(AXES, text)))
             self.titles.append(f"Give {AXES}={text} where it is called")
             return
-        if isinstance(value, ast.Name) and isinstance(self.names.binding(value.id, value), ast.arg):
+        is_parameter = isinstance(value, ast.Name) and isinstance(self.names.binding(value.id, value), ast.arg)
+        if isinstance(value, ast.Name) and is_parameter and not scope.others:
             self._at_callers(value, line, thread)
         elif thread is None:
             self._change(giving.call, "axes", _without_axes)
             why = "which accumulators cannot have" if scope.thread else "which needs a kernel with warpgroups"
             self.titles.append(f"Drop {AXES}, {why}")
         else:
-            text = _form(value, thread)
+            text = _form(value, thread, bool(scope.others))
             self._change(giving.call, f"axes {text}", functools.partial(_with_axes, text=text))
             self.titles.append(f"Give {AXES}={text}, the kernel's thread axis")
+
+    def _serves_others(self, call: ast.Call) -> bool:
+        """Whether what a call binds is used for more than the scopes that are to be changed."""
+        if any(layer.call is call for scope in self.accepted for layer in layers_of(self.names, scope)):
+            return True
+        statement = self.names.statement(call)
+        names = [t.id for t in getattr(statement, "targets", ()) if isinstance(t, ast.Name)]
+        uses = [use for name in names for use in self.names.uses(name, self.names.scope(statement))]
+        return any(not self.refused & {self.names.source.span(n) for n in self._calls(use)} for use in uses)
+
+    def _calls(self, use: ast.AST) -> Iterator[ast.Call]:
+        parent = self.names.parents[use]
+        if isinstance(parent, ast.Call):
+            yield parent
+            yield from self._calls(parent)
 
     def _change(self, call: ast.Call, key: str, change: Change) -> None:
         """Raises NoFix where two scopes need different axes of one call."""
@@ -299,11 +315,12 @@ def _passed(names: Names, function: ast.FunctionDef, parameter: str) -> list[ast
     return list(dict.fromkeys(found))
 
 
-def _form(value: ast.expr, thread: ThreadAxis) -> str:
-    """The thread axis in the author's form: by the element of a tuple that names it, in a tuple where that is alone."""
+def _form(value: ast.expr, thread: ThreadAxis, varies: bool = False) -> str:
+    """The thread axis in the author's form: by the element of a tuple that names it, unless the axis ``varies`` from
+    kernel to kernel; in a tuple where the author gives one of one."""
     elements = value.elts if isinstance(value, ast.Tuple | ast.List | ast.Set) else [value]
     named = [thread.names.source.segment(e) for e in elements if thread.stands_for(e)]
-    text = named[0] if named else thread.at(value)
+    text = named[0] if named and not varies else thread.at(value)
     return f"({text},)" if isinstance(value, ast.Tuple) and len(elements) == 1 else text
 
 

@@ -27,6 +27,14 @@ class ThreadAxis:
             raise NoFix(f"the kernel's thread axis, {self.name}, is no text, and its name is not seen here")
         return self._text()
 
+    def follows(self, place: ast.AST) -> bool:
+        """Whether ``place`` sees a variable that the kernel is declared with and that has no value of its own, as the
+        parameter of a function that makes kernels: it is right for each of them."""
+        return self._sure and any(
+            self.constant(v) is None and not isinstance(v, ast.Constant) and self._seen(v, place)
+            for v in self._declared
+        )
+
     def stands_for(self, value: ast.expr) -> bool:
         """Whether an expression surely is the axis."""
         return self.constant(value) == self.name
