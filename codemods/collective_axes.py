@@ -70,9 +70,10 @@ class CollectiveAxes(Rule):
     Where one of these does not hold, or there are no numbers, it is unsafe. Stores of the same value by all warpgroups
     do not count as a race.
 
-    Nothing is changed where not all warpgroups reach the call, since they wait for each other there; where kernels with
-    different thread axes come by the same call; where a semaphore is meant for several blocks; and where the axes or
-    the allocations are not written out in this file.
+    Nothing is changed where not all warpgroups reach the call, since they wait for each other there; where each
+    arrives at a barrier that comes to be shared and does not wait for as many; where kernels with different thread
+    axes come by the same call; where a semaphore is meant for several blocks; and where the axes or the allocations
+    are not written out in this file.
     """
 
     code = "MGF301"
@@ -126,6 +127,11 @@ def _check(scope: Scope, source: SourceFile) -> None:
         )
     if any(a.kind == "semaphore" for a in scope.allocations) and any(axis.size > 1 for axis in _dropped(scope)):
         raise NoFix(f"the semaphore at line {line} is meant for several blocks; pl.get_global gives one")
+    if scope.thread not in scope.axes and any(a.own for a in scope.allocations):
+        raise NoFix(
+            f"each warpgroup arrives at a barrier of the run_scoped at line {line}, which cannot be shared with its"
+            " num_arrivals"
+        )
     if any("acc" in a.kind and a.kind != "acc" for a in scope.allocations):
         raise NoFix(f"a pytree of the run_scoped at line {line} holds an accumulator and something else")
 

@@ -85,8 +85,19 @@ class ThreadAxis:
         return all(
             self.names.home(n.id, n) is not None
             and self.names.home(n.id, n) is self.names.home(n.id, place)
-            and len(self.names.bindings(n.id, n)) == 1
+            and self._is_fixed(n)
             for n in names
+        )
+
+    def _is_fixed(self, name: ast.Name) -> bool:
+        """Whether a name is a parameter or is bound once: not in a loop, by the end of which it is something else."""
+        binding = self.names.binding(name.id, name)
+        if isinstance(binding, ast.arg | ast.alias | ast.FunctionDef | ast.ClassDef):
+            return True
+        loops = (ast.For, ast.AsyncFor, ast.While)
+        home = self.names.home(name.id, name)
+        return isinstance(binding, ast.expr) and not any(
+            isinstance(parent, loops) and self.names.scope(parent) is home for parent in self.names.ancestors(binding)
         )
 
     def _text(self) -> str:

@@ -104,12 +104,14 @@ class Allocation:
     """One argument of a ``pl.run_scoped``. ``name`` is its keyword, empty for a positional one.
 
     ``kind`` is acc, barrier, semaphore, smem, tmem or gmem; several of them, joined by ``+``, for a pytree; empty for
-    nothing. ``confined`` says that one and the same warpgroup makes every use of it.
+    nothing. ``confined`` says that one and the same warpgroup makes every use of it, ``own`` that it is a barrier at
+    which each warpgroup arrives and that does not wait for all of them, so that it cannot be shared.
     """
 
     name: str
     kind: str
     confined: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True)

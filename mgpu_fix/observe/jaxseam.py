@@ -40,10 +40,6 @@ Mesh = gpu_core.Mesh
 WarpMesh = gpu_core.WarpMesh
 CompilerParams = plgpu.CompilerParams
 
-_memory_index = getattr(gpu_callbacks, "get_memory_space_idx", None) or interpret_memory.get_memory_space_idx
-#: how the interpreter numbers global memory
-GMEM_INDEX = _memory_index(gpu_core.MemorySpace.GMEM)
-
 #: name of the body that JAX makes when it batches a kernel of ``plgpu.kernel`` (``mosaic_gpu/core.py``)
 BATCHED_BODY = "batched_body"
 
@@ -155,9 +151,16 @@ def races() -> list[Race] | None:
             if not (writes or writes_2) or _ordered(clock, clock_2) or not _overlap(range_, range_2):
                 continue
             first, second = sorted((str(frame), str(frame_2)))
-            found.add(Race((first, second), writes and writes_2, key.memory_space_id == GMEM_INDEX))
+            found.add(Race((first, second), writes and writes_2, _is_gmem(key)))
     # What the interpreter found otherwise, say between the members of a union, is a race that is not known better.
     return [*found] or None
+
+
+def _is_gmem(key: Any) -> bool:
+    # Moved from one module to the other in between.
+    homes = (gpu_callbacks, interpret_memory)
+    index = next((h.get_memory_space_idx for h in homes if hasattr(h, "get_memory_space_idx")), None)
+    return index is not None and bool(key.memory_space_id == index(gpu_core.MemorySpace.GMEM))
 
 
 def _ordered(clock: Any, other: Any) -> bool:
@@ -260,6 +263,12 @@ def kind_of(aval: Any) -> str:
         return "semaphore"
     space = getattr(aval, "memory_space", None)
     return str(getattr(space, "value", space))
+
+
+def arrivals_of(aval: Any) -> int:
+    """How many arrivals a barrier in a block waits for, given its Ref's type; 0 for anything else."""
+    dtype = getattr(aval, "dtype", None)
+    return int(dtype.num_arrivals) if isinstance(dtype, gpu_core.BarrierType) else 0
 
 
 def is_with_scoped(frame: types.FrameType) -> bool:

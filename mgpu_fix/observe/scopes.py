@@ -117,11 +117,13 @@ def _with_uses(scope: Scope, uses: Sequence[Use]) -> Scope:
     # Which Refs belong to a pytree of them is not looked up.
     if not uses or any(len(use.users) != len(shared) for use in uses):
         return replace(scope, diverges=diverges)
-    confined = [all(_by_one(use.users[i]) for use in uses) for i in range(len(shared))]
+    threads = scope.thread.size if scope.thread else 1
     allocations = list(scope.allocations)
-    for allocation, is_confined in zip(shared, confined, strict=True):
-        at = next(i for i, a in enumerate(allocations) if a is allocation)
-        allocations[at] = replace(allocation, confined=is_confined)
+    for i, allocation in enumerate(shared):
+        at = next(n for n, a in enumerate(allocations) if a is allocation)
+        confined = all(_by_one(use.users[i]) for use in uses)
+        own = any(i in use.common and use.arrivals[i] % threads for use in uses)
+        allocations[at] = replace(allocation, confined=confined, own=own)
     return replace(scope, diverges=diverges, allocations=tuple(allocations))
 
 

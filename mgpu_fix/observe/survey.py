@@ -51,8 +51,12 @@ class Use:
     among them where that may be any."""
 
     kinds: tuple[str, ...]
+    #: how many arrivals each barrier among them waits for, 0 for the rest
+    arrivals: tuple[int, ...] = ()
     diverges: bool = False
     users: list[set[int | None]] = field(default_factory=list)
+    #: which Refs all warpgroups use alike, but for waiting
+    common: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -80,13 +84,13 @@ class _Walk:
         self.scopes: dict[int, tuple[Any, Use]] = {}
         #: along which axes the contents of each piece of memory vary
         self.contents: list[int] = []
-        #: where the users of a piece of memory are written down
-        self.users: dict[int, set[int | None]] = {}
+        #: where the users of a piece of memory are written down: the scope and the number of the Ref in it
+        self.users: dict[int, tuple[Use, int]] = {}
 
-    def _memory(self, users: set[int | None] | None = None) -> _Value:
+    def _memory(self, user: tuple[Use, int] | None = None) -> _Value:
         self.contents.append(0)
-        if users is not None:
-            self.users[len(self.contents) - 1] = users
+        if user is not None:
+            self.users[len(self.contents) - 1] = user
         return _Value(ref=len(self.contents) - 1)
 
     def follow(self, jaxpr: Any, inputs: Sequence[_Value], control: _Control) -> list[_Value]:
@@ -144,7 +148,10 @@ class _Walk:
         for ref in refs:
             varies |= self.contents[ref]
             if ref in self.users:
-                self.users[ref].add(control.only)
+                use, i = self.users[ref]
+                use.users[i].add(control.only)
+                if eqn.primitive.name != "barrier_wait" and not control.varies & THREAD:
+                    use.common.add(i)
         if refs and eqn.primitive.name not in _LOADS:
             (self.found.unlike if varies | control.varies else self.found.alike).add(jaxseam.place(eqn))
             for ref in refs:
@@ -189,10 +196,13 @@ class _Walk:
 
     def _scope(self, eqn: Any, given: list[_Value], control: _Control) -> list[_Value]:
         jaxpr = eqn.params["jaxpr"]
-        kinds = tuple(jaxseam.kind_of(v.aval) for v in jaxpr.invars)
-        _, use = self.scopes.setdefault(id(eqn), (jaxseam.frames_of(eqn), Use(kinds, users=[set() for _ in kinds])))
+        avals = [v.aval for v in jaxpr.invars]
+        new = Use(
+            tuple(map(jaxseam.kind_of, avals)), tuple(map(jaxseam.arrivals_of, avals)), users=[set() for _ in avals]
+        )
+        _, use = self.scopes.setdefault(id(eqn), (jaxseam.frames_of(eqn), new))
         use.diverges |= bool(control.varies & THREAD)
-        return self.follow(jaxpr, [*given, *(self._memory(users) for users in use.users)], control)
+        return self.follow(jaxpr, [*given, *(self._memory((use, i)) for i in range(len(avals)))], control)
 
 
 def _settled(once: Callable[[list[_Value]], list[_Value]], given: list[_Value], carried: range) -> list[_Value]:
