@@ -76,26 +76,26 @@ class Interpreter:
         stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
         inputs = call.first_inputs
 
+        # As much time again as for the numbers themselves, which may have used up theirs.
+        end = time.monotonic() + self.budget
+
         def run_again(private: bool, options: dict[str, object]) -> list[np.ndarray] | None:
-            return self._once(call, inputs, lambda: trace(private, options), private)
+            return self._once(inputs, lambda: trace(private, options), private, end)
 
         why = doubts.doubt(call, call.results[first.inputs], run_again)
         call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else (), doubt=why)
 
     def _once(
-        self, call: Call, operands: Sequence[np.ndarray], trace: Callable[[], Any], private: bool
+        self, operands: Sequence[np.ndarray], trace: Callable[[], Any], private: bool, end: float
     ) -> list[np.ndarray] | None:
-        """Outputs of another trace of a call, None where it cannot be run in the time that is left."""
-        started = time.monotonic()
+        """Outputs of another trace, None where it cannot be run until ``end``."""
         own = jaxseam.private_scopes() if private else contextlib.nullcontext()
         try:
-            with jaxseam.time_limit(max(0.1, self.budget - self._spent[call.summary().label])), jaxseam.quiet(), own:
+            with jaxseam.time_limit(max(0.1, end - time.monotonic())), jaxseam.quiet(), own:
                 return [np.asarray(o) for o in jax.tree.leaves(trace().lower().compile()(*operands))]
         except Exception:
             jaxseam.reset_interpreter()
             return None
-        finally:
-            self._spent[call.summary().label] += time.monotonic() - started
 
     def _over_budget(self, call: Call) -> str:
         label = call.summary().label
