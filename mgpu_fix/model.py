@@ -116,7 +116,8 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a kernel's mesh and its size, 0 where the mesh has no axis of that name."""
+    """An axis of a kernel's mesh and its size, 0 where the mesh has no axis of that name. A name that is no text is its
+    ``repr`` in angle brackets."""
 
     name: str
     size: int

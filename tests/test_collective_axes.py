@@ -563,6 +563,7 @@ LEFT: dict[str, tuple[str, list[At], str]] = {
         "cannot be told apart",
     ),
     "a pytree with an accumulator in it": (ONE, [At(allocations=[Allocation("", "acc+smem")])], "a pytree"),
+    "a thread axis that is no text": (ONE, [At(thread=Axis("<0>", 2))], "is no text"),
     "nothing known": (ONE, [], "not known"),
     "nothing refused": (ONE, [At(accepted=True)], "not known"),
 }

@@ -87,7 +87,7 @@ def _kinds(type_: Any) -> set[str]:
 
 
 def _axis(name: Any, kernel: Kernel) -> Axis:
-    return Axis(name if isinstance(name, str) else repr(name), kernel.axes.get(name, 0))
+    return Axis(name if isinstance(name, str) else f"<{name!r}>", kernel.axes.get(name, 0))
 
 
 def _flat(axes: Any) -> list[Any]:
