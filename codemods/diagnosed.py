@@ -70,46 +70,6 @@ class NestedWarpMap(_Diagnosed):
     )
 
 
-class CollectiveAxes(_Diagnosed):
-    """The `collective_axes` of a `pl.run_scoped` are not what its allocations need.
-
-    ## What it means
-
-    `collective_axes` says which threads share one allocation. SMEM, TMEM and barriers can be shared by all threads of a
-    CTA and by nothing else, so the only axis allowed is the kernel's `thread_name`; a kernel with several threads needs
-    it, one without `thread_name` must not give any. WGMMA accumulators are registers and are never shared.
-
-    ## Why it happens
-
-    A grid or cluster axis is named, or two axes, or a list (which is not hashable), or accumulators and SMEM are
-    allocated by the same `run_scoped`.
-
-    ## Example
-
-    ```python
-    @functools.partial(plgpu.kernel, out_type=out, grid=(4,), grid_names=("g",), num_threads=2, thread_name="wg")
-    def kernel(x_ref, o_ref):
-        pl.run_scoped(body, plgpu.SMEM((128,), jnp.float32), collective_axes="g")
-    ```
-
-    ## Use instead
-
-    `collective_axes="wg"`, the `thread_name` of the kernel. Without `thread_name` leave the argument out. Allocate
-    `plgpu.ACC` in an inner `pl.run_scoped` without axes. For a semaphore use `pl.get_global`.
-    """
-
-    code = "MGF301"
-    name = "collective-axes"
-    jax = _ALL
-    by_hand = "give the kernel's thread_name as collective_axes, or nothing if it has none or for plgpu.ACC"
-    signatures = (
-        Signature("ValueError", r"^Only thread-collective allocations are supported in run_scoped"),
-        Signature("NotImplementedError", r"^Only thread-collective allocations are supported in multithreaded kernels"),
-        Signature("ValueError", r"^WGMMA accumulators can only be allocated non-collectively"),
-        Signature("TypeError", r"primitive run_scoped, the value of parameter collective_axes was not hashable"),
-    )
-
-
 class CapturedArray(_Diagnosed):
     """A kernel body uses an array from outside that is not one of its arguments.
 
@@ -579,7 +539,6 @@ class ProgramIdOverMesh(_Diagnosed):
 
 RULES = (
     NestedWarpMap(),
-    CollectiveAxes(),
     CapturedArray(),
     StoreShapeOrDtype(),
     ThreadsAndGridNames(),

@@ -14,14 +14,13 @@ from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 from mgpu_fix.source.names import FunctionNode
 
+from .arguments import Run, in_order, runs, without
+
 RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
 
 #: What becomes of a call's arguments, by their place in the source, or of a key (place 0).
 Plan: TypeAlias = Mapping[int, "_Change"]
-Space: TypeAlias = cst.BaseParenthesizableWhitespace
 
-#: Lines that are no statement without the lines before them.
-_CLAUSE = re.compile(r"\s*(elif|else|except|finally|case)\b")
 #: What stands between two arguments, or between a callee and its first one.
 _LEAD = re.compile(r"(?:[\s\\)]|#.*)*[,(](?:[\s\\]|#.*)*")
 
@@ -164,7 +163,7 @@ class _Calls:
         # What follows could not stay positional, and behind a star nobody knows the place.
         moves = entry.position is not None and entry.position + first == last and not _starred(call)
         arguments: list[tuple[str | None, ast.expr]] = []
-        for argument in _in_order(call):
+        for argument in in_order(call):
             if isinstance(argument, ast.keyword):
                 arguments.append((None if argument.arg in entry.own else argument.arg, argument.value))
             else:
@@ -353,11 +352,6 @@ def _shifted(position: int | None, bound: int, call: ast.Call) -> int | None:
     return None if position is None or position < bound or _starred(call) else position - bound
 
 
-def _in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
-    """Arguments as they stand in the source, which is LibCST's order too."""
-    return sorted((*call.args, *call.keywords), key=lambda argument: (argument.lineno, argument.col_offset))
-
-
 def _plan(arguments: Sequence[tuple[str | None, ast.expr]]) -> Plan:
     plan: dict[int, _Change] = {}
     for old, new in RENAMED.items():
@@ -378,13 +372,13 @@ def _title(plans: Mapping[ast.expr, Plan]) -> str:
 def _phrase(node: ast.expr, place: int, change: _Change) -> str:
     if change.drop:
         return f"drop {change.old}, which repeats {change.new}"
-    if isinstance(node, ast.Call) and not isinstance(_in_order(node)[place], ast.keyword):
+    if isinstance(node, ast.Call) and not isinstance(in_order(node)[place], ast.keyword):
         return f"pass {change.new} by keyword"
     return f"rename {change.old} to {change.new}"
 
 
 def _edits(source: SourceFile, names: Names, plans: Mapping[ast.expr, Plan]) -> Iterator[Edit]:
-    for run in _runs(source, names, plans):
+    for run in runs(source, names, plans):
         if any(change.drop for node in run.nodes for change in plans[node].values()):
             yield _spliced(source, run, plans)
         else:
@@ -396,7 +390,7 @@ def _token(source: SourceFile, node: ast.expr, place: int, change: _Change) -> E
     if not isinstance(node, ast.Call):
         start, end = source.bounds(node)
         return Edit(start, end, source.text[start:end].replace(change.old, change.new))
-    arguments = _in_order(node)
+    arguments = in_order(node)
     start, _ = source.bounds(arguments[place])
     if isinstance(arguments[place], ast.keyword):
         return Edit(start, start + len(change.old), change.new)
@@ -406,7 +400,7 @@ def _token(source: SourceFile, node: ast.expr, place: int, change: _Change) -> E
     return Edit(lead.end(), lead.end(), f"{change.new}=")
 
 
-def _spliced(source: SourceFile, run: "_Run", plans: Mapping[ast.expr, Plan]) -> Edit:
+def _spliced(source: SourceFile, run: Run, plans: Mapping[ast.expr, Plan]) -> Edit:
     splice = Splice(source, run.first, run.last)
     for node in run.nodes:
         if isinstance(node, ast.Call):
@@ -414,48 +408,6 @@ def _spliced(source: SourceFile, run: "_Run", plans: Mapping[ast.expr, Plan]) ->
         else:
             splice.on(node, functools.partial(_with_text, plans[node]), cst.SimpleString)
     return splice.edit()
-
-
-@dataclass
-class _Run:
-    """Statements from ``first`` to ``last``, and what changes in them."""
-
-    first: ast.stmt
-    last: ast.stmt
-    nodes: list[ast.expr]
-
-
-def _runs(source: SourceFile, names: Names, nodes: Iterable[ast.expr]) -> list[_Run]:
-    """The smallest runs of whole statements that hold the nodes and share no line."""
-    runs: list[_Run] = []
-    placed = [(_statement(source, names, node), node) for node in nodes]
-    for statement, node in sorted(placed, key=lambda p: (_first_line(p[0]), -_last_line(p[0]))):
-        if not runs or _first_line(statement) > _last_line(runs[-1].last):
-            runs.append(_Run(statement, statement, []))
-        elif _last_line(statement) > _last_line(runs[-1].last):
-            runs[-1].last = statement
-        runs[-1].nodes.append(node)
-    return runs
-
-
-def _statement(source: SourceFile, names: Names, node: ast.AST) -> ast.stmt:
-    """The innermost statement around ``node`` whose lines can be read alone; those of ``else: f()`` cannot."""
-    statement = names.statement(node)
-    for outer in names.ancestors(statement):
-        if not _CLAUSE.match(source.line(_first_line(statement))):
-            break
-        if isinstance(outer, ast.stmt):
-            statement = outer
-    return statement
-
-
-def _first_line(statement: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(d.lineno for d in decorators)])
-
-
-def _last_line(statement: ast.stmt) -> int:
-    return cast(int, statement.end_lineno)
 
 
 def _with_text(plan: Plan, text: cst.SimpleString) -> cst.SimpleString:
@@ -466,7 +418,7 @@ def _with_arguments(plan: Plan, call: cst.Call) -> cst.Call:
     args = [_renamed(arg, plan[i].new) if i in plan else arg for i, arg in enumerate(call.args)]
     call = call.with_changes(args=args)
     for i in sorted((i for i, change in plan.items() if change.drop), reverse=True):
-        call = _without(call, i)
+        call = without(call, i)
     return call
 
 
@@ -475,41 +427,3 @@ def _renamed(arg: cst.Arg, new: str) -> cst.Arg:
         return arg.with_changes(keyword=arg.keyword.with_changes(value=new))
     tight = cst.SimpleWhitespace("")
     return arg.with_changes(keyword=cst.Name(new), equal=cst.AssignEqual(tight, tight))
-
-
-def _without(call: cst.Call, place: int) -> cst.Call:
-    """The call without one of its arguments: the line that it leaves empty goes, comments around it stay."""
-    args = list(call.args)
-    gone = args.pop(place)
-    comma = gone.comma if isinstance(gone.comma, cst.Comma) else None
-    right = comma.whitespace_after if comma else gone.whitespace_after_arg
-    if place == 0:
-        left = call.whitespace_before_args
-        return call.with_changes(args=args, whitespace_before_args=_joined(left, right, keep_left=True))
-    before = args[place - 1]
-    separator = cst.ensure_type(before.comma, cst.Comma)
-    left = separator.whitespace_after
-    if place < len(args):
-        space = _joined(left, right, keep_left=isinstance(left, cst.ParenthesizedWhitespace))
-        changed = before.with_changes(comma=separator.with_changes(whitespace_after=space))
-    elif comma:
-        changed = before.with_changes(comma=comma.with_changes(whitespace_after=_joined(left, right)))
-    else:
-        changed = before.with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=_joined(left, right))
-    args[place - 1] = changed
-    return call.with_changes(args=args)
-
-
-def _joined(left: Space, right: Space, *, keep_left: bool = False) -> Space:
-    """One space for two that a dropped argument stood between; the other one only if that has a comment to keep."""
-    if isinstance(left, cst.ParenthesizedWhitespace) and isinstance(right, cst.ParenthesizedWhitespace):
-        comment = right.first_line.comment
-        own_line = cst.EmptyLine(left.indent, left.last_line, comment, right.first_line.newline)
-        lines = [*left.empty_lines, *([own_line] if comment else []), *right.empty_lines]
-        return right.with_changes(first_line=left.first_line, empty_lines=lines)
-    kept, other = (left, right) if keep_left else (right, left)
-    return other if _has_comment(other) else kept
-
-
-def _has_comment(space: Space) -> bool:
-    return "#" in cst.Module([]).code_for_node(space)

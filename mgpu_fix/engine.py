@@ -226,11 +226,11 @@ class Engine:
             return
         calls = [c for c in self.first.calls if c.name == failure.kernel]
         oracle = bool(calls) and all(verify.has_oracle(c) for c in calls)
-        races = any(map(verify.races, calls))
+        doubtful = any(verify.races(c) or verify.doubt(c) for c in calls)
         for candidate in sorted(candidates, key=lambda c: c.name != self.options.prefer):
             level = candidate.applicability
             if level is Applicability.SAFE and (
-                (candidate.needs_oracle and not oracle) or races or _loses_comment(source, candidate)
+                (candidate.needs_oracle and not oracle) or doubtful or _loses_comment(source, candidate)
             ):
                 level = Applicability.UNSAFE
             ban = next((b for b in self._bans if b.forbids(problem.mark, candidate)), None)
@@ -413,6 +413,9 @@ class Engine:
                 return f"{kernel} comes no further than {verdict.after.stage}"
             if verdict.after.unwritten or verdict.hollow:
                 return f"{kernel} then has an output that nothing writes to"
+            doubt = verify.doubt(verdict.after)
+            if doubt and not self.options.unsafe:
+                return f"its numbers prove nothing, since {doubt}"
             if step.option.candidate.needs_oracle and not self.options.unsafe:
                 if verdict.agrees is None:
                     return f"no numbers prove it: {verdict.why}"
@@ -487,6 +490,9 @@ class Engine:
         calls = [c for c in self.first.calls if c.name == failure.kernel]
         if any(map(verify.races, calls)):
             return "is not safe, since two runs of the kernel give different numbers"
+        doubt = next(filter(None, map(verify.doubt, calls)), "")
+        if doubt:
+            return f"is not safe, since {doubt}"
         if option.candidate.applicability is Applicability.SAFE and option.candidate.needs_oracle:
             why = next((n.why for c in calls for n in c.numbers if n.why), "")
             return "could change a value, and no numbers can prove that it does not" + (f" ({why})" if why else "")

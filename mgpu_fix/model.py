@@ -129,14 +129,59 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Allocation:
+    """One argument of a ``pl.run_scoped``. ``name`` is its keyword, empty for a positional one.
+
+    ``kind`` is acc, barrier, semaphore, smem, tmem or gmem; several of them, joined by ``+``, for a pytree; empty for
+    nothing. ``confined`` says that one and the same warpgroup makes every use of it, ``own`` that it is a barrier at
+    which each warpgroup arrives and that does not wait for all of them, so that it cannot be shared.
+    """
+
+    name: str
+    kind: str
+    confined: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a kernel's mesh and its size, 0 where the mesh has no axis of that name. A name that is no text is its
+    ``repr`` in angle brackets."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A ``pl.run_scoped``, or a call of a function made by ``pl.with_scoped``, in a kernel: ``span`` is the call's.
+
+    ``axes`` are the author's ``collective_axes``, ``thread`` is the axis of the kernel's warpgroups. ``accepted`` says
+    that JAX takes the axes for these allocations, ``diverges`` that not all warpgroups reach the call, or not equally
+    often, None where that is not known. ``others`` are the thread axes of other kernels that come by the same call, an
+    empty name for none.
+    """
+
+    span: Span
+    axes: tuple[Axis, ...]
+    allocations: tuple[Allocation, ...]
+    thread: Axis | None = None
+    accepted: bool = True
+    diverges: bool | None = False
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text.
 
     ``semantics`` are those that the kernel is lowered with (Lane or Warpgroup); ``barriers`` says that JAX adds the
-    barriers between the threads of a warpgroup by itself.
+    barriers between the threads of a warpgroup by itself. ``scopes`` are all of the kernel's, in the order they were
+    met, where JAX does not accept one of them; ``regions`` all its warp-level ones.
     """
 
     returned: tuple[Returned, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     regions: tuple[Region, ...] = ()
     callee: str = ""
     keyword: str = ""
@@ -172,6 +217,7 @@ class Numbers:
     ``inputs`` is a digest over every operand's bytes. ``outputs`` are ``.npy`` files in the run's folder. ``state`` is
     ``known``, ``tainted`` (placeholder values flowed on) or ``unknown``; ``why`` explains the last two. ``stable`` is
     False where two runs of the same trace differed, ``uniform`` is True where every operand holds one value only.
+    ``doubt`` is why the numbers, though known, do not settle what was meant: a race, say.
     """
 
     state: str
@@ -181,6 +227,7 @@ class Numbers:
     why: str = ""
     stable: bool = True
     uniform: bool = False
+    doubt: str = ""
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,11 @@ def races(call: KernelCall) -> bool:
     return any(n.state == "known" and not n.stable and not n.why for n in call.numbers)
 
 
+def doubt(call: KernelCall) -> str:
+    """Why a call's numbers do not settle what was meant, empty where nothing speaks against them."""
+    return next((n.doubt for n in call.numbers if n.doubt), "")
+
+
 def known_numbers(call: KernelCall) -> list[Numbers]:
     """The numbers of a call that were computed, not filled in."""
     return [n for n in call.numbers if n.state == "known"]

@@ -331,6 +331,37 @@ def test_numbers_that_change_from_run_to_run_make_no_fix_safe() -> None:
     assert "give different numbers" in outcome.remaining[0].reason
 
 
+@pytest.mark.parametrize("oracle", [True, False])
+def test_numbers_in_doubt_make_no_fix_safe(oracle: bool) -> None:
+    class Doubtful(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            [call] = seen.calls
+            doubtful = tuple(Numbers("known", n.inputs, n.outputs, doubt="it races") for n in call.numbers)
+            return Observation("ok", (KernelCall(**{**vars(call), "numbers": doubtful}),), seen.failures)
+
+    rule = Swap("A", "gives 1", oracle=oracle)
+    outcome = engine("k = 'fails A'\n", Doubtful({"k": "1"}), rule).repair()
+    assert not outcome.fixes
+    assert "is not safe, since it races" in outcome.remaining[0].reason
+    outcome = engine("k = 'fails A'\n", Doubtful({"k": "1"}), rule, options=Options(unsafe=True)).repair()
+    assert [f.applicability for f in outcome.fixes] == [Applicability.UNSAFE]
+
+
+def test_a_fix_whose_own_run_is_in_doubt_is_undone() -> None:
+    class Doubtful(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            [call] = seen.calls
+            why = "" if seen.failures else "it races"
+            numbers = tuple(Numbers("known", n.inputs, n.outputs, doubt=why) for n in call.numbers)
+            return Observation("ok", (KernelCall(**{**vars(call), "numbers": numbers}),), seen.failures)
+
+    outcome = engine("k = 'fails A'\n", Doubtful({"k": "1"}), Swap("A", "gives 1")).repair()
+    assert not outcome.fixes
+    assert "its numbers prove nothing, since it races" in outcome.remaining[0].reason
+
+
 def test_an_output_that_nothing_writes_to_proves_nothing() -> None:
     class Unwritten(Scripted):
         def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu_fix.model import Check, Failure, Function, KernelCall, Observation, digest, from_json, to_json
+from mgpu_fix.model import Check, Facts, Failure, Function, KernelCall, Observation, digest, from_json, to_json
 from mgpu_fix.observe.command import Command
 from mgpu_fix.observe.run import OWN, Request, span_or_none
 
@@ -226,6 +226,9 @@ class Observer:
                     failures.append(from_json(Failure, value))
                 case "uncaught":
                     failures[value] = replace(failures[value], caught=False)
+                case "amended":
+                    number, facts = value
+                    failures[number] = replace(failures[number], facts=from_json(Facts, facts))
                 case "call":
                     call = from_json(KernelCall, value)
                     calls[call.number] = call

@@ -1,18 +1,20 @@
 """Numbers: run intended kernels by Pallas' GPU interpreter within a budget, and keep what came out."""
 
+import contextlib
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from mgpu_fix.arrays import stored
 from mgpu_fix.model import Numbers
-from mgpu_fix.observe import jaxseam
+from mgpu_fix.observe import doubts, jaxseam
 from mgpu_fix.observe.kernels import Call
 from mgpu_fix.observe.values import digest_arrays, draw_like, first_line
 
@@ -66,8 +68,9 @@ class Interpreter:
                 call.numbers.append(Numbers("known", inputs, self._save(outs), uniform=uniform))
             return outs
 
-    def prove_more(self, call: Call) -> None:
-        """Run a call once more on its own inputs, to see whether two runs agree bit for bit, and on one more draw."""
+    def prove_more(self, call: Call, trace: Callable[[bool, dict[str, object]], Any]) -> None:
+        """Run a call once more on its own inputs, to see whether two runs agree bit for bit, and on one more draw; then
+        under other rules, each of which ``trace`` makes a trace for, see :mod:`mgpu_fix.observe.doubts`."""
         if call.first_inputs is None or not call.numbers or call.numbers[0].state != "known":
             return
         first = call.numbers[0]
@@ -78,7 +81,28 @@ class Interpreter:
         drawing = draw_like(call.first_inputs)
         drawn = self._execute(call, drawing) if drawing is not None else None
         stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
-        call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else ())
+        inputs = call.first_inputs
+
+        # As much time again as for the numbers themselves, which may have used up theirs.
+        end = time.monotonic() + self.budget
+
+        def run_again(private: bool, options: dict[str, object]) -> list[np.ndarray] | None:
+            return self._once(inputs, lambda: trace(private, options), private, end)
+
+        why = doubts.doubt(call, call.results[first.inputs], run_again)
+        call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else (), doubt=why)
+
+    def _once(
+        self, operands: Sequence[np.ndarray], trace: Callable[[], Any], private: bool, end: float
+    ) -> list[np.ndarray] | None:
+        """Outputs of another trace, None where it cannot be run until ``end``."""
+        own = jaxseam.private_scopes() if private else contextlib.nullcontext()
+        try:
+            with jaxseam.time_limit(max(0.1, end - time.monotonic())), jaxseam.quiet(), own:
+                return [np.asarray(o) for o in jax.tree.leaves(trace().lower().compile()(*operands))]
+        except Exception:
+            jaxseam.reset_interpreter()
+            return None
 
     def _over_budget(self, call: Call) -> str:
         label = call.label

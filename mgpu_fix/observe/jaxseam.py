@@ -8,6 +8,8 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
+import logging
 import sys
 import time
 import types
@@ -22,10 +24,12 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import helpers as pallas_helpers
 from jax._src.pallas import mpmd, pallas_call
 from jax._src.pallas import primitives as pallas_primitives
+from jax._src.pallas.mosaic.interpret import race_detection_state, vector_clock
 from jax._src.pallas.mosaic_gpu import core as gpu_core
 from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
 from jax._src.pallas.mosaic_gpu.interpret import params as interpret_params
+from jax._src.pallas.mosaic_gpu.interpret import shared_memory as interpret_memory
 from jax._src.state import types as state_types
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -49,6 +53,8 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
     "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
+    # What pl.with_scoped makes looks it up in the first module, at each call.
+    "pl.run_scoped": [(pallas_primitives, "run_scoped"), (pl, "run_scoped")],
     # Every kernel over a mesh passes through this one; core_map and warp_map do from 0.11.2 on.
     "mpmd_map": [(mpmd, "_mpmd_map")],
 }
@@ -88,6 +94,83 @@ def interprets_warps() -> bool:
 def reset_interpreter() -> None:
     """Forget the interpreter's state after an exception in it, as JAX asks for (``interpret/params.py``)."""
     interpret_pallas_call.reset_gpu_interpret_mode_state()
+
+
+@contextlib.contextmanager
+def private_scopes() -> Iterator[None]:
+    """Let the interpreter give each thread an allocation of its own, which the GPU does not do and it refuses."""
+    name = "_raise_if_unsupported_collective_axes"
+    check = getattr(jaxpr_interpret, name, None)
+    setattr(jaxpr_interpret, name, lambda *args, **kwargs: None)
+    try:
+        yield
+    finally:
+        setattr(jaxpr_interpret, name, check)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the interpreter says of each race: logged from 0.11.2 on, printed before."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(None):
+            yield
+    finally:
+        logging.disable(before)
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """Two accesses of one buffer that nothing orders; ``places`` are as :func:`place` gives them."""
+
+    places: tuple[str, str]
+    both_write: bool
+    in_gmem: bool
+
+
+#: pairs of accesses that are looked at to tell which of them race
+MOST_PAIRS = 200_000
+
+
+def races() -> list[Race] | None:
+    """Races of the run just made with ``detect_races``; None if there are too many accesses to tell them apart."""
+    state = interpret_pallas_call.get_races()
+    if not state.races_found:
+        return []
+    found: set[Race] = set()
+    looked_at = 0
+    for key in [*state.writes]:
+        accesses = [(*a[-3:], True) for a in state.writes[key]]
+        accesses += [(*a[-3:], False) for a in state.reads.get(key, ())]
+        for (clock, range_, frame, writes), (clock_2, range_2, frame_2, writes_2) in itertools.combinations(
+            accesses, 2
+        ):
+            looked_at += 1
+            if looked_at > MOST_PAIRS:
+                return None
+            if not (writes or writes_2) or _ordered(clock, clock_2) or not _overlap(range_, range_2):
+                continue
+            first, second = sorted((str(frame), str(frame_2)))
+            found.add(Race((first, second), writes and writes_2, _is_gmem(key)))
+    # What the interpreter found otherwise, say between the members of a union, is a race that is not known better.
+    return [*found] or None
+
+
+def _is_gmem(key: Any) -> bool:
+    # Moved from one module to the other in between.
+    homes = (gpu_callbacks, interpret_memory)
+    index = next((h.get_memory_space_idx for h in homes if hasattr(h, "get_memory_space_idx")), None)
+    return index is not None and bool(key.memory_space_id == index(gpu_core.MemorySpace.GMEM))
+
+
+def _ordered(clock: Any, other: Any) -> bool:
+    return bool(clock.ordered(other) if hasattr(clock, "ordered") else vector_clock.ordered(clock, other))
+
+
+def _overlap(range_: Any, other: Any) -> bool:
+    ranges = (getattr(r, "range", r) for r in (range_, other))
+    return bool(race_detection_state._ranges_overlap(*ranges))
 
 
 class OutOfTime(Exception):
@@ -179,6 +262,37 @@ def aval_of(value: Any) -> Any:
 def type_of(value: Any) -> str:
     """JAX's short text for a value's type, e.g. ``f32[128]`` or ``Ref<gmem>{f32[128]}``."""
     return str(jax_core.typeof(value))
+
+
+def allocation_kinds(value: Any) -> list[str]:
+    """What a type, or a pytree of them, given to ``pl.run_scoped`` allocates, leaf by leaf: acc, barrier, semaphore,
+    or the memory space."""
+    return [kind_of(leaf.get_ref_aval()) for leaf in jax.tree.leaves(value)]
+
+
+def kind_of(aval: Any) -> str:
+    """What kind of allocation a Ref's type stands for, see :func:`allocation_kinds`."""
+    aval = getattr(aval, "ref", aval) if isinstance(aval, state_types.TransformedRef) else aval
+    if isinstance(aval, gpu_core.WGMMAAbstractAccumulatorRef):
+        return "acc"
+    dtype = getattr(aval, "dtype", None)
+    if isinstance(dtype, (gpu_core.BarrierType, gpu_core.ClusterBarrierType)):
+        return "barrier"
+    if dtype is not None and jax.numpy.issubdtype(dtype, pallas_core.semaphore_dtype):
+        return "semaphore"
+    space = getattr(aval, "memory_space", None)
+    return str(getattr(space, "value", space))
+
+
+def arrivals_of(aval: Any) -> int:
+    """How many arrivals a barrier in a block waits for, given its Ref's type; 0 for anything else."""
+    dtype = getattr(aval, "dtype", None)
+    return int(dtype.num_arrivals) if isinstance(dtype, gpu_core.BarrierType) else 0
+
+
+def is_with_scoped(frame: types.FrameType) -> bool:
+    """Whether a frame is that of a function which ``pl.with_scoped`` made."""
+    return frame.f_code.co_filename == pallas_helpers.__file__ and frame.f_code.co_qualname.startswith("with_scoped.")
 
 
 def memory_space(ref: Any) -> str:
@@ -273,6 +387,21 @@ def failing_equation(error: BaseException) -> list[Frame]:
             equation = frame.f_locals["eqn"]
         tb = tb.tb_next
     return frames_of(equation)
+
+
+def place(eqn: Any) -> str:
+    """Where an equation comes from, as the interpreter writes it down with a race."""
+    return str(source_info_util.summarize(eqn.source_info))
+
+
+def scan_constants(params: Any) -> int:
+    """How many inputs of a ``scan`` never change, 0 where that cannot be told; said in another way from 0.11.2 on."""
+    if "num_consts" in params:
+        return int(params["num_consts"])
+    try:
+        return len([*params["ft_in"].unpack()[0]])
+    except (AttributeError, KeyError, TypeError):
+        return 0
 
 
 def frames_of(equation: Any) -> list[Frame]:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mgpu_fix.model import Function, KernelCall, Numbers, Returned, Span
+from mgpu_fix.model import Function, KernelCall, Numbers, Returned, Scope, Span
 from mgpu_fix.observe import jaxseam
 from mgpu_fix.observe.values import short_type
 
@@ -56,13 +56,16 @@ class Trace:
     """One trace of one kernel. ``mode`` is real, dropped (returned values thrown away) or intended.
 
     ``operands`` is how many operands the call has; ``stored`` are the outputs (by index) that the body writes itself,
-    None where that is not known. The rest is found out while tracing.
+    None where that is not known. ``private`` gives each warpgroup its own of what the intended trace would share.
+    The rest is found out while tracing.
     """
 
     mode: str
     kernel: Kernel
     operands: int
     stored: set[int] | None = None
+    private: bool = False
+    scopes: list[Scope] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)
     unclear: str = ""
     grid_position: tuple[str, Span | None] | None = None
@@ -98,6 +101,7 @@ class Call:
     stage: str = "trace"
     error: Exception | None = None
     failures: list[int] = field(default_factory=list)
+    real: Any = None
     intended: Any = None
     constants: list[Any] = field(default_factory=list)
     unwritten: list[int] = field(default_factory=list)
@@ -107,6 +111,9 @@ class Call:
     numbers: list[Numbers] = field(default_factory=list)
     results: dict[str, list[np.ndarray]] = field(default_factory=dict)
     first_inputs: list[np.ndarray] | None = None
+    #: what its body stores, as the intended trace was told; scopes in it that the intended trace changes
+    stored: set[int] | None = None
+    changed: list[Scope] = field(default_factory=list)
 
     @property
     def width(self) -> int:

@@ -8,7 +8,7 @@ import os
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,11 +72,16 @@ def call_site() -> Span | None:
     return frame_span(frame.f_code, frame.f_lasti, frame.f_lineno) if frame else None
 
 
+def user_place(frames: Sequence[jaxseam.Frame]) -> Span | None:
+    """The innermost of an equation's frames that is the user's."""
+    return next((place_of(frame) for frame in frames if is_user(frame[0])), None)
+
+
 def error_span(error: BaseException) -> Span | None:
     """Where in the user's source an error belongs: the failing operation if JAX knows it, else the innermost frame."""
-    for frame in jaxseam.failing_equation(error):
-        if is_user(frame[0]):
-            return place_of(frame)
+    place = user_place(jaxseam.failing_equation(error))
+    if place is not None:
+        return place
     found = None
     for tb, path in _frames(error):
         if is_user(path):

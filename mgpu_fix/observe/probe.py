@@ -9,10 +9,12 @@ program that lowers for CUDA by itself gets the true kernel, anything that runs 
 The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.checkpoint`` alike.
 """
 
+import contextlib
 import functools
 import inspect
 import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Region, Span
-from mgpu_fix.observe import intent, jaxseam, locate
+from mgpu_fix.model import Facts, Function, Region, Scope, Span
+from mgpu_fix.observe import intent, jaxseam, locate, scopes
 from mgpu_fix.observe.interpreter import Interpreter
 from mgpu_fix.observe.kernels import Call, Kernel, Trace, Tracing
 from mgpu_fix.observe.records import Records
 from mgpu_fix.observe.regions import warp_regions
+from mgpu_fix.observe.survey import Survey, survey
 from mgpu_fix.observe.values import fingerprint, first_line
 
 _RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
@@ -50,6 +53,8 @@ class Probe:
         self.declared: dict[Function, None] = {}
         #: Pallas kernels that are not for Mosaic GPU
         self.others = 0
+        #: by the place of a scope, the thread axes of all kernels that come by it, an empty name for none
+        self._threads: dict[Span, set[str]] = {}
         self._tracing = Tracing()
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -67,6 +72,7 @@ class Probe:
         jaxseam.patch("pl.core_map", self._core_map)
         jaxseam.patch("plgpu.emit_pipeline", self._emit_pipeline)
         jaxseam.patch("mpmd_map", self._mpmd_map)
+        jaxseam.patch("pl.run_scoped", self._run_scoped)
         for name in ("pl.program_id", "pl.num_programs"):
             jaxseam.patch(name, functools.partial(self._grid_position, name))
 
@@ -165,6 +171,18 @@ class Probe:
             return original(stored, *args[1:], **{k: v for k, v in kwargs.items() if k != "body"})
 
         return emit_pipeline
+
+    def _run_scoped(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def run_scoped(f: Any, *types: Any, collective_axes: Any = (), **named: Any) -> Any:
+            trace = self._tracing.trace
+            # JAX allocates with it, too: scratch, pipelines.
+            caller = sys._getframe(1)
+            own = locate.is_user(caller.f_code.co_filename) or jaxseam.is_with_scoped(caller)
+            if trace is None or not own:
+                return original(f, *types, collective_axes=collective_axes, **named)
+            return scopes.Request(original, f, types, named, collective_axes).run(trace)
+
+        return run_scoped
 
     def _grid_position(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def grid_position(axis: int) -> Any:
@@ -280,6 +298,7 @@ class Probe:
         try:
             traced = self._traced(call, real)
             closed, call.stage = traced.jaxpr, "lower"
+            call.real = closed
             with self._tracing.of(real):
                 call.closed(traced).lower(lowering_platforms=("cuda",))
             call.stage = "run"
@@ -290,6 +309,7 @@ class Probe:
             call.unwritten = sorted(set(range(len(kernel.output_avals))) - stored)
         if stored is None and (real.returned or call.stage == "trace"):
             stored = self._stores_where_nothing_is_returned(call)
+        call.stored = stored
         intended = Trace("intended", kernel, call.width, stored)
         try:
             call.intended = self._traced(call, intended)
@@ -305,6 +325,7 @@ class Probe:
         varies = self._varies(call)
         facts = Facts(
             returned=tuple(replace(r, varies=varies) for r in intended.returned or real.returned),
+            scopes=self._scopes(call, intended.scopes if len(intended.scopes) >= len(real.scopes) else real.scopes),
             callee=real.callee or kernel.entry,
             semantics=kernel.semantics,
             thread_name=kernel.thread_name,
@@ -324,7 +345,35 @@ class Probe:
             call.failures.append(self.records.raised(call.error, call.stage, kernel.name, facts, place))
 
     def _regions(self, call: Call) -> tuple[Region, ...]:
-        return warp_regions(call.intended.jaxpr) if call.intended is not None else ()
+        # A program must not fail because something in its kernel cannot be followed.
+        with contextlib.suppress(Exception):
+            return warp_regions(call.intended.jaxpr) if call.intended is not None else ()
+        return ()
+
+    def _scopes(self, call: Call, met: Sequence[Scope]) -> tuple[Scope, ...]:
+        """Facts on the scopes of a kernel in which JAX does not accept all of them."""
+        for scope in met:
+            self._threads.setdefault(scope.span, set()).add(scope.thread.name if scope.thread else "")
+        if all(scope.accepted for scope in met):
+            return ()
+        found = Survey()
+        # As above.
+        with contextlib.suppress(Exception):
+            traced = call.real if call.intended is None else call.intended.jaxpr
+            found = survey(traced, call.kernel.thread_name, call.kernel.axes)
+        known = scopes.surveyed(met, found)
+        call.changed = [scope for scope in known if not scope.accepted]
+        return known
+
+    def compare_scopes(self) -> None:
+        """Once the program is over: say of each scope which other kernels come by it."""
+        for i, failure in enumerate(self.records.failures):
+            known = tuple(
+                replace(s, others=tuple(sorted(self._threads[s.span] - {s.thread.name if s.thread else ""})))
+                for s in failure.facts.scopes
+            )
+            if known != failure.facts.scopes:
+                self.records.amend(i, replace(failure.facts, scopes=known))
 
     def _varies(self, call: Call) -> bool:
         """Whether several programs run the kernel and it asks which one it is, so that each may compute its own."""
@@ -333,8 +382,8 @@ class Probe:
             return False
         return call.intended is None or jaxseam.asks_its_place(call.intended.jaxpr, axes)
 
-    def _traced(self, call: Call, trace: Trace) -> Any:
-        interpret = None if trace.mode == "real" else jaxseam.interpreter()
+    def _traced(self, call: Call, trace: Trace, **options: object) -> Any:
+        interpret = None if trace.mode == "real" else jaxseam.interpreter(**options)
         with self._tracing.of(trace):
             run = call.kernel.build(intent.kernel_body(call.kernel, trace), interpret)
             return jax.jit(call.flat(run)).trace(*call.avals)
@@ -406,5 +455,10 @@ class Probe:
         """After the program: more runs of the calls whose key is in ``keys`` (None: of those that failed)."""
         for call in self.calls.values():
             if call.failures if keys is None else call.summary().key in keys:
-                self.interpreter.prove_more(call)
+                self.interpreter.prove_more(call, functools.partial(self._again, call))
                 self.emit("call", call.summary())
+
+    def _again(self, call: Call, private: bool, options: dict[str, object]) -> Any:
+        """The intended trace once more, for another run; ``private`` gives each warpgroup memory of its own."""
+        trace = Trace("intended", call.kernel, call.width, call.stored, private)
+        return call.closed(self._traced(call, trace, **options))

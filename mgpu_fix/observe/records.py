@@ -8,6 +8,8 @@ from mgpu_fix.model import Facts, Failure, Returned, Span
 from mgpu_fix.observe import locate
 from mgpu_fix.observe.kernels import Call
 
+_SCOPE_REFUSED = "Only thread-collective allocations are supported in run_scoped"
+
 
 class Records:
     """Failures in the order they came. ``emit`` receives each new one as ("failure", Failure)."""
@@ -34,6 +36,10 @@ class Records:
         failure = locate.failure(error, stage, kernel, facts, self.caught_here(error))
         if facts.returned and stage == "trace" and "should return None" in failure.message:
             failure = replace(failure, span=locate.return_span(facts.returned[0].body))
+        refused = [scope.span for scope in facts.scopes if not scope.accepted]
+        if refused and failure.message.startswith(_SCOPE_REFUSED) and failure.span not in refused:
+            # For a semaphore JAX does not say which scope it is.
+            failure = replace(failure, span=refused[0])
         self._errors.append(error)
         return self._add(replace(failure, span=failure.span or locate.call_site() or place))
 
@@ -44,6 +50,11 @@ class Records:
             if self.failures[i].caught and not expected:
                 self.failures[i] = replace(self.failures[i], caught=False)
                 self.emit("uncaught", i)
+
+    def amend(self, number: int, facts: Facts) -> None:
+        """Write down what was learned about a failure later on."""
+        self.failures[number] = replace(self.failures[number], facts=facts)
+        self.emit("amended", [number, facts])
 
     def dropped(self, call: Call, silent: Returned, facts: Facts) -> int:
         """Write down that JAX drops a returned value without a word."""

@@ -154,6 +154,7 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     emit("callable", [name for name, value in namespace.items() if probe.is_kernel(value)])
     for call in probe.settled():
         emit("call", call.summary())
+    probe.compare_scopes()
     emit("others", probe.others)
     emit("checks", list(checks.failed.values()))
     emit("loaded", _loaded(before))

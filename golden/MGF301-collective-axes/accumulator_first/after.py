@@ -1,0 +1,32 @@
+"""An accumulator, before what is shared."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(
+    plgpu.kernel,
+    out_type=jax.ShapeDtypeStruct((128, 128), jnp.float32),
+    num_threads=2,
+    thread_name="wg",
+)
+def kernel(x_ref, o_ref):
+    rows = pl.ds(lax.axis_index("wg") * 64, 64)
+
+    def body(acc, smem):
+        smem[rows] = acc[...]
+        o_ref[rows] = smem[rows] + x_ref[rows]
+
+    pl.run_scoped(
+        lambda smem: pl.run_scoped(lambda acc: body(acc, smem), plgpu.ACC((64, 128), jnp.float32)),
+        plgpu.SMEM((128, 128), jnp.float32),
+        collective_axes="wg",
+    )
+
+
+print(kernel(jnp.arange(128 * 128, dtype=jnp.float32).reshape(128, 128))[::64, :4])
