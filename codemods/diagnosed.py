@@ -111,41 +111,6 @@ class CapturedArray(_Diagnosed):
     signatures = (Signature("ValueError", r"captures (non-scalar array |non-Ref )?constants \["),)
 
 
-class StoreShapeOrDtype(_Diagnosed):
-    """What is stored into a Ref does not have the shape or dtype of what it replaces.
-
-    ## What it means
-
-    `ref[...] = value` neither broadcasts nor converts. JAX calls the operation `swap`.
-
-    ## Why it happens
-
-    A scalar is stored into a whole Ref, or arithmetic in `float32` ends in a Ref of a narrower type.
-
-    ## Example
-
-    ```python
-    o_ref[...] = 2.0
-    half_ref[...] = x_ref[...] * 2  # x_ref is float32, half_ref float16
-    ```
-
-    ## Use instead
-
-    ```python
-    o_ref[...] = jnp.full(o_ref.shape, 2.0, o_ref.dtype)
-    half_ref[...] = (x_ref[...] * 2).astype(half_ref.dtype)
-    ```
-
-    A conversion to a narrower type loses precision: check that this is what the output is meant to hold.
-    """
-
-    code = "MGF403"
-    name = "store-shape-or-dtype"
-    jax = _ALL
-    by_hand = "store an array of the Ref's shape (jnp.full) and dtype (.astype)"
-    signatures = (Signature("ValueError", r"^Invalid (shape|dtype) for `swap`"),)
-
-
 class ThreadsAndGridNames(_Diagnosed):
     """A mesh has sizes without names, or names without sizes.
 
@@ -540,7 +505,6 @@ class ProgramIdOverMesh(_Diagnosed):
 RULES = (
     NestedWarpMap(),
     CapturedArray(),
-    StoreShapeOrDtype(),
     ThreadsAndGridNames(),
     BarrierOrdersTensorCore(),
     TmemAccess(),

@@ -23,7 +23,7 @@ Wrap: TypeAlias = Callable[[cst.BaseExpression], cst.BaseExpression]
 _SEQUENCES = ("tuple", "list")
 #: Types of Python's numbers, which have no ``astype``.
 _PYTHON = ("bool", "int", "float", "complex")
-_ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
+ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Stores:
             return Fit(
                 lambda e: cst.Call(full, [cst.Arg(shape), cst.Arg(e), cst.Arg(dtype)]),
                 spread=ours.shape != (),
-                lossy=_is_lossy(number, ours.dtype),
+                lossy=is_lossy(number, ours.dtype),
             )
         literal = expression if number or isinstance(expression, ast.Constant) else None
         if not literal and value.shape == ours.shape:
@@ -212,10 +212,10 @@ class Stores:
             if ours.shape or value.dtype not in _PYTHON:
                 return Fit(
                     lambda e: cst.Call(
-                        cst.Attribute(e if isinstance(e, _ATOMS) else _parenthesised(e), cst.Name("astype")),
+                        cst.Attribute(e if isinstance(e, ATOMS) else parenthesised(e), cst.Name("astype")),
                         [cst.Arg(dtype)],
                     ),
-                    lossy=_is_lossy(value.dtype, ours.dtype),
+                    lossy=is_lossy(value.dtype, ours.dtype),
                 )
         raise NoFix(f"it returns {ast.unparse(literal) if literal else _short(value)}, the output is {_short(ours)}")
 
@@ -243,11 +243,11 @@ def grouped(node: cst.BaseExpression) -> cst.BaseExpression:
     try:
         ast.parse(cst.Module([]).code_for_node(node), mode="eval")
     except SyntaxError:
-        return _parenthesised(node)
+        return parenthesised(node)
     return node
 
 
-def _parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
+def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     return node if node.lpar else node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
@@ -348,7 +348,7 @@ def _may_be_none(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Constant) and expression.value is None
 
 
-def _is_lossy(given: str, wanted: str) -> bool:
+def is_lossy(given: str, wanted: str) -> bool:
     """Whether a cast loses more than digits of a float: to a whole number, to fewer of them, to a bool, to a real."""
     (kind, bits), (to, room) = _kind(given), _kind(wanted)
     if kind == to == "bool":

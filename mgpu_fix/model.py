@@ -172,17 +172,30 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class Misfit:
+    """A store ``ref[...] = value`` at ``span`` whose value has another shape (elements) or dtype than its place."""
+
+    span: Span
+    shape: tuple[int, ...]
+    dtype: str
+    value_shape: tuple[int, ...]
+    value_dtype: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text.
 
     ``semantics`` are those that the kernel is lowered with (Lane or Warpgroup); ``barriers`` says that JAX adds the
     barriers between the threads of a warpgroup by itself. ``scopes`` are all of the kernel's, in the order they were
-    met, where JAX does not accept one of them; ``regions`` all its warp-level ones.
+    met, where JAX does not accept one of them; ``regions`` all its warp-level ones, ``misfits`` all stores of what does
+    not fit.
     """
 
     returned: tuple[Returned, ...] = ()
     scopes: tuple[Scope, ...] = ()
     regions: tuple[Region, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
     callee: str = ""
     keyword: str = ""
     semantics: str = ""

@@ -2,13 +2,14 @@
 
 import functools
 import itertools
+import re
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
-from mgpu_fix.model import Returned
+from mgpu_fix.model import Misfit, Returned
 from mgpu_fix.observe import jaxseam, locate
 from mgpu_fix.observe.kernels import Kernel, Trace
 from mgpu_fix.observe.values import Params, binds, leaves_of, params_of, tree_of
@@ -98,6 +99,23 @@ def pipeline_body(body: Callable[..., Any], trace: Trace, inputs: int, outputs: 
             _store(trace, value, list(refs[len(refs) - outputs :]))
 
     return stored
+
+
+def store_anyway(original: Callable[..., Any], trace: Trace, ref: Any, index: Any, value: Any) -> Any:
+    """``ref[index] = value``, where a number fills its whole place and dtypes are converted."""
+    try:
+        return original(ref, index, value)
+    except ValueError as e:
+        shape = re.match(r"Invalid shape for `swap`.*Expected shape: \(([\d, ]*)\)", str(e))
+        if shape is None and not str(e).startswith("Invalid dtype for `swap`"):
+            raise
+        array, span = jnp.asarray(value), locate.call_site()
+        if span is None or (shape is not None and array.shape):
+            raise
+        wanted = tuple(int(n) for n in re.findall(r"\d+", shape[1])) if shape else array.shape
+        given = jnp.result_type(value) if hasattr(value, "dtype") else type(value).__name__
+        trace.misfits.append(Misfit(span, wanted, str(ref.dtype), array.shape, str(given)))
+        return original(ref, index, jnp.full(wanted, array, ref.dtype) if shape else array.astype(ref.dtype))
 
 
 def _note(

@@ -30,6 +30,7 @@ from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
 from jax._src.pallas.mosaic_gpu.interpret import params as interpret_params
 from jax._src.pallas.mosaic_gpu.interpret import shared_memory as interpret_memory
+from jax._src.state import primitives as state_primitives
 from jax._src.state import types as state_types
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -55,6 +56,8 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
     # What pl.with_scoped makes looks it up in the first module, at each call.
     "pl.run_scoped": [(pallas_primitives, "run_scoped"), (pl, "run_scoped")],
+    # What ``ref[...] = value`` calls, which looks it up for each store.
+    "ref_set": [(state_primitives, "ref_set")],
     # Every kernel over a mesh passes through this one; core_map and warp_map do from 0.11.2 on.
     "mpmd_map": [(mpmd, "_mpmd_map")],
 }

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mgpu_fix.model import Function, KernelCall, Numbers, Returned, Scope, Span
+from mgpu_fix.model import Function, KernelCall, Misfit, Numbers, Returned, Scope, Span
 from mgpu_fix.observe import jaxseam
 from mgpu_fix.observe.values import short_type
 
@@ -67,6 +67,7 @@ class Trace:
     private: bool = False
     scopes: list[Scope] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
     unclear: str = ""
     grid_position: tuple[str, Span | None] | None = None
     callee: str = ""

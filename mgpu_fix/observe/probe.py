@@ -72,6 +72,7 @@ class Probe:
         jaxseam.patch("pl.core_map", self._core_map)
         jaxseam.patch("plgpu.emit_pipeline", self._emit_pipeline)
         jaxseam.patch("mpmd_map", self._mpmd_map)
+        jaxseam.patch("ref_set", self._ref_set)
         jaxseam.patch("pl.run_scoped", self._run_scoped)
         for name in ("pl.program_id", "pl.num_programs"):
             jaxseam.patch(name, functools.partial(self._grid_position, name))
@@ -183,6 +184,15 @@ class Probe:
             return scopes.Request(original, f, types, named, collective_axes).run(trace)
 
         return run_scoped
+
+    def _ref_set(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def ref_set(ref: Any, idx: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+            trace = self._tracing.trace
+            if trace is None or trace.mode != "intended" or args or kwargs:
+                return original(ref, idx, value, *args, **kwargs)
+            return intent.store_anyway(original, trace, ref, idx, value)
+
+        return ref_set
 
     def _grid_position(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def grid_position(axis: int) -> Any:
@@ -331,6 +341,7 @@ class Probe:
             thread_name=kernel.thread_name,
             barriers=kernel.barriers,
             regions=self._regions(call) if call.error is not None else (),
+            misfits=tuple(dict.fromkeys(intended.misfits)),
         )
         silent = [r for r in real.returned if r.silent]
         if silent:

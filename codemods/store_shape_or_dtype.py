@@ -1,0 +1,128 @@
+"""MGF403: what is stored into a Ref has another shape or dtype than its place."""
+
+import ast
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import libcst as cst
+
+from mgpu_fix.catalogue import NoFix, Rule, Signature
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Edit, Failure, Misfit
+from mgpu_fix.source import Names, SourceFile, Splice
+
+from .imports import Imports
+from .stores import ATOMS, is_lossy, parenthesised
+
+
+class StoreShapeOrDtype(Rule):
+    """What is stored into a Ref does not have the shape or dtype of what it replaces.
+
+    ## What it means
+
+    `ref[...] = value` neither broadcasts nor converts. JAX calls the operation `swap`.
+
+    ## Why it happens
+
+    A scalar is stored into a whole Ref, or arithmetic in `float32` ends in a Ref of a narrower type.
+
+    ## Example
+
+    ```python
+    o_ref[...] = 2.0
+    half_ref[...] = x_ref[...] * 2  # x_ref is float32, half_ref float16
+    ```
+
+    ## Use instead
+
+    ```python
+    o_ref[...] = jnp.full(o_ref.shape, 2.0, o_ref.dtype)
+    half_ref[...] = (x_ref[...] * 2).astype(half_ref.dtype)
+    ```
+
+    A conversion to a narrower type loses precision: check that this is what the output is meant to hold.
+
+    ## Fix safety
+
+    A number fills its whole place (`jnp.full`), and another dtype is converted (`.astype`), where numbers can be
+    compared. A conversion that loses more than digits, from a float to an integer say, is unsafe. An array of another
+    shape is left alone.
+    """
+
+    code = "MGF403"
+    name = "store-shape-or-dtype"
+    jax = "0.10.2 to 0.12.0"
+    signatures = (Signature("ValueError", r"^Invalid (shape|dtype) for `swap`"),)
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate, for every store of the kernel that does not fit. Raises NoFix."""
+        if not failure.facts.misfits:
+            raise NoFix("by hand: store an array of the Ref's shape and dtype")
+        names = Names(source)
+        imports = Imports(names)
+        edits: dict[tuple[int, int], Edit] = {}
+        for misfit in failure.facts.misfits:
+            store, target = _find(source, names, misfit)
+            edit = _fitted(source, imports, misfit, store, target)
+            if edits.setdefault(source.bounds(target), edit) != edit:
+                raise NoFix(f"line {target.lineno} stores at several shapes or dtypes")
+        lossy = any(is_lossy(m.value_dtype, m.dtype) for m in failure.facts.misfits)
+        yield Candidate(
+            title=_title(failure.facts.misfits),
+            edits=(*imports.edits, *edits.values()),
+            applicability=Applicability.UNSAFE if lossy else Applicability.SAFE,
+            needs_oracle=True,
+        )
+
+
+def _title(misfits: Iterable[Misfit]) -> str:
+    filled = any(m.shape != m.value_shape for m in misfits)
+    cast = any(m.shape == m.value_shape for m in misfits)
+    done = (["Fill the Ref with the number"] if filled else []) + (["convert to the Ref's dtype"] if cast else [])
+    return " and ".join(done).capitalize().replace("ref", "Ref")
+
+
+def _find(source: SourceFile, names: Names, misfit: Misfit) -> tuple[ast.Assign, ast.Subscript]:
+    """A store and its target."""
+    if misfit.span.path != source.path:
+        raise NoFix(f"the store stands in {misfit.span.path}")
+    for target in names.nodes(ast.Subscript):
+        if source.span(target) == misfit.span:
+            match names.parents[target]:
+                case ast.Assign(targets=[_]) as store:
+                    return store, target
+    raise NoFix(f"line {misfit.span.line} is no plain store")
+
+
+def _fitted(source: SourceFile, imports: Imports, misfit: Misfit, store: ast.Assign, target: ast.Subscript) -> Edit:
+    ref = target.value
+    if not isinstance(ref, ast.Name | ast.Attribute):
+        raise NoFix(f"`{source.segment(ref)}` at line {target.lineno} has no name to ask for its dtype")
+    text = source.segment(ref)
+    match store.value:
+        case ast.Call(func=ast.Attribute(attr="full" | "astype"), args=[*_, last]) if (
+            source.segment(last) == f"{text}.dtype"
+        ):
+            raise NoFix(f"line {store.lineno} is fitted already")
+    dtype = cst.parse_expression(f"{text}.dtype")
+    whole = isinstance(target.slice, ast.Constant) and target.slice.value is ...
+    shape = cst.parse_expression(f"{text}.shape" if whole else repr(misfit.shape))
+    full = cst.parse_expression(f"{imports.name('jax.numpy')}.full") if misfit.shape != misfit.value_shape else None
+    splice = Splice(source, store)
+    splice.on(store.value, _filled(full, shape, dtype) if full else _converted(dtype), cst.BaseExpression)
+    return splice.edit()
+
+
+def _filled(full: cst.BaseExpression, shape: cst.BaseExpression, dtype: cst.BaseExpression) -> Callable[[Any], Any]:
+    return lambda value: cst.Call(full, [cst.Arg(shape), cst.Arg(value), cst.Arg(dtype)])
+
+
+def _converted(dtype: cst.BaseExpression) -> Callable[[Any], Any]:
+    def convert(value: Any) -> cst.Call:
+        array = value if isinstance(value, ATOMS) else parenthesised(value)
+        return cst.Call(cst.Attribute(array, cst.Name("astype")), [cst.Arg(dtype)])
+
+    return convert
+
+
+RULES = (StoreShapeOrDtype(),)

@@ -1,0 +1,16 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(plgpu.kernel, out_type=(jax.ShapeDtypeStruct((128,), jnp.float32),) * 2)
+def kernel(x_ref, o_ref, p_ref):
+    x = x_ref[...]
+    o_ref[...] = x
+    p_ref[...] = 1.5
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.bfloat16),)
