@@ -10,6 +10,7 @@ from mgpu_fix.source import Names
 #: how kernel authors import them
 _USUAL = {
     "jax.experimental.pallas": ("pl", "from jax.experimental import pallas as pl"),
+    "jax.experimental.pallas.mosaic_gpu": ("plgpu", "from jax.experimental.pallas import mosaic_gpu as plgpu"),
     "jax.numpy": ("jnp", "import jax.numpy as jnp"),
 }
 

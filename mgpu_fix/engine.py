@@ -230,7 +230,9 @@ class Engine:
         for candidate in sorted(candidates, key=lambda c: c.name != self.options.prefer):
             level = candidate.applicability
             if level is Applicability.SAFE and (
-                (candidate.needs_oracle and not oracle) or doubtful or _loses_comment(source, candidate)
+                (candidate.needs_oracle and not oracle)
+                or (doubtful and not candidate.orders)
+                or _loses_comment(source, candidate)
             ):
                 level = Applicability.UNSAFE
             ban = next((b for b in self._bans if b.forbids(problem.mark, candidate)), None)

@@ -183,19 +183,28 @@ class Misfit:
 
 
 @dataclass(frozen=True)
+class Uncommitted:
+    """A copy out of SMEM, and the store before it, which nothing commits."""
+
+    copy: Span
+    store: Span
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text.
 
     ``semantics`` are those that the kernel is lowered with (Lane or Warpgroup); ``barriers`` says that JAX adds the
     barriers between the threads of a warpgroup by itself. ``scopes`` are all of the kernel's, in the order they were
     met, where JAX does not accept one of them; ``regions`` all its warp-level ones, ``misfits`` all stores of what does
-    not fit.
+    not fit, ``uncommitted`` all copies that may run ahead of what they copy.
     """
 
     returned: tuple[Returned, ...] = ()
     scopes: tuple[Scope, ...] = ()
     regions: tuple[Region, ...] = ()
     misfits: tuple[Misfit, ...] = ()
+    uncommitted: tuple[Uncommitted, ...] = ()
     callee: str = ""
     keyword: str = ""
     semantics: str = ""
@@ -329,13 +338,15 @@ class Edit:
 @dataclass(frozen=True)
 class Candidate:
     """One way to fix a failure. ``needs_oracle`` says that it could change a value, so that it is only safe where
-    numbers can be compared. ``cost`` tells a kernel author what it costs at run time, or is empty."""
+    numbers can be compared; ``orders`` that it only adds order between uses of memory, so that a race before is no
+    reason against it. ``cost`` tells a kernel author what it costs at run time, or is empty."""
 
     title: str
     edits: tuple[Edit, ...]
     applicability: Applicability = Applicability.SAFE
     name: str = ""
     needs_oracle: bool = False
+    orders: bool = False
     cost: str = ""
 
 

@@ -422,6 +422,13 @@ def warp_axis(equation: Any) -> Any:
     return meshes[0].axis_name if isinstance(meshes[0], WarpMesh) else None
 
 
+class Constant:
+    """A value that a jaxpr closes over, in the form of a literal; it may be a tracer, which has no hash."""
+
+    def __init__(self, value: Any) -> None:
+        self.val, self.aval = value, jax_core.typeof(value)
+
+
 def inner_jaxprs(equation: Any) -> list[tuple[Any, dict[Any, Any]]]:
     """Every jaxpr that an operation runs, with the operand (or constant) that each of its variables stands for."""
     found: list[tuple[Any, dict[Any, Any]]] = []
@@ -442,7 +449,7 @@ def inner_jaxprs(equation: Any) -> list[tuple[Any, dict[Any, Any]]]:
             # The scopes and regions of Pallas close over their operands.
             variables = list(inner.constvars) if len(inner.constvars) == len(given) else list(inner.invars)
             bound = dict(zip(variables, given, strict=False))
-            bound |= dict(zip(inner.constvars, getattr(part, "consts", ()), strict=False))
+            bound |= dict(zip(inner.constvars, map(Constant, getattr(part, "consts", ())), strict=False))
             found.append((inner, bound))
     return found
 
@@ -478,6 +485,11 @@ def default_semantics() -> str:
 def is_mosaic_gpu(compiler_params: Any) -> bool:
     """Whether ``pallas_call`` with these parameters is meant for Mosaic GPU."""
     return isinstance(compiler_params, CompilerParams)
+
+
+def hide(folder: str) -> None:
+    """Keep the files of a folder out of the places that JAX names in its messages."""
+    source_info_util.register_exclusion(folder)
 
 
 def own_platform() -> None:

@@ -17,9 +17,10 @@ from mgpu_fix.observe import jaxseam
 from mgpu_fix.source import SourceError, SourceFile, find_function
 from mgpu_fix.source.flow import own_nodes
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: the folder of our own code
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
-_OURS = (jaxseam.JAX_FOLDER, os.path.dirname(os.path.dirname(jaxseam.JAX_FOLDER)) + "/jaxlib/", _PACKAGE)
+_OURS = (jaxseam.JAX_FOLDER, os.path.dirname(os.path.dirname(jaxseam.JAX_FOLDER)) + "/jaxlib/", PACKAGE)
 
 
 def is_user(path: str) -> bool:
@@ -198,7 +199,7 @@ def failure(
 
 
 def _raised_at(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(PACKAGE)]
     if not frames:
         return ""
     return f"{frames[-1].filename.removeprefix(jaxseam.JAX_FOLDER)}:{frames[-1].lineno} in {frames[-1].name}"

@@ -26,8 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Region, Scope, Span
+from mgpu_fix.model import Facts, Function, Region, Scope, Span, Uncommitted
 from mgpu_fix.observe import intent, jaxseam, locate, scopes
+from mgpu_fix.observe.commits import uncommitted
 from mgpu_fix.observe.interpreter import Interpreter
 from mgpu_fix.observe.kernels import Call, Kernel, Trace, Tracing
 from mgpu_fix.observe.records import Records
@@ -64,6 +65,7 @@ class Probe:
 
     def install(self) -> None:
         """Patch JAX's entry points in this process."""
+        jaxseam.hide(locate.PACKAGE)
         jaxseam.fill_interpreter_gaps()
         jaxseam.allow_captures(lambda: self._tracing.trace is not None and self._tracing.trace.mode == "intended")
         jaxseam.patch("plgpu.kernel", self._plgpu_kernel)
@@ -342,10 +344,13 @@ class Probe:
             barriers=kernel.barriers,
             regions=self._regions(call) if call.error is not None else (),
             misfits=tuple(dict.fromkeys(intended.misfits)),
+            uncommitted=self._uncommitted(call),
         )
         silent = [r for r in real.returned if r.silent]
         if silent:
             call.failures.append(self.records.dropped(call, silent[0], facts))
+        if facts.uncommitted:
+            call.failures.append(self.records.uncommitted(call, facts))
         if real.grid_position is not None:
             name, span = real.grid_position
             call.unknown = call.unknown or f"the interpreter gives {name} a wrong value"
@@ -354,6 +359,11 @@ class Probe:
             at = kernel.function
             place = call.span or (Span(at.path, at.line, at.column, at.line, at.column) if at else None)
             call.failures.append(self.records.raised(call.error, call.stage, kernel.name, facts, place))
+
+    def _uncommitted(self, call: Call) -> tuple[Uncommitted, ...]:
+        with contextlib.suppress(Exception):
+            return uncommitted(call.real) if call.real is not None else ()
+        return ()
 
     def _regions(self, call: Call) -> tuple[Region, ...]:
         # A program must not fail because something in its kernel cannot be followed.

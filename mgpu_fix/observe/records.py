@@ -64,6 +64,15 @@ class Records:
         facts = replace(facts, callee=silent.entry)
         return self._seen("ReturnedValueDropped", message, locate.return_span(body), call, facts)
 
+    def uncommitted(self, call: Call, facts: Facts) -> int:
+        """Write down copies out of SMEM that may run ahead of the stores before them."""
+        first = facts.uncommitted[0]
+        message = (
+            f"copy_smem_to_gmem copies what was stored at line {first.store.line}, and no commit_smem stands between. "
+            "JAX lowers it; a GPU may copy what was there before."
+        )
+        return self._seen("MissingCommit", message, first.copy, call, facts)
+
     def misplaced(self, call: Call, name: str, span: Span | None) -> int:
         """Write down a ``pl.program_id`` over a mesh, which lowers, but which the interpreter gets wrong."""
         message = f"{name} in a kernel over a mesh: JAX lowers it, but its interpreter gives it a wrong value."

@@ -88,7 +88,7 @@ class _Walk:
 
     def _entering(self, flow: _Flow, operand: Any) -> _Flow:
         """What a value is inside of a region that it comes into."""
-        is_array = flow.ref is None and bool(getattr(operand.aval, "shape", ()))
+        is_array = not jaxseam.is_ref_type(operand.aval) and bool(getattr(operand.aval, "shape", ()))
         return _Flow(ref=flow.ref, outer=is_array)
 
     def _nested(
@@ -101,7 +101,7 @@ class _Walk:
             found = len(self.found)
             for jaxpr, bound in inner:
                 # What a loop carries may come from any of its results.
-                known = {v: self._constant(a, flow) for v, a in bound.items()}
+                known = {v: flow(a) for v, a in bound.items()}
                 known = {v: f if f.ref is not None else f.join(carried) for v, f in known.items()}
                 results = self.run(jaxpr, known, region, spans)
                 outs = [a.join(b) for a, b in zip(outs, results, strict=False)] or outs
@@ -113,13 +113,6 @@ class _Walk:
             if region:
                 del region.operations[mark:]
             del self.found[found:]
-
-    def _constant(self, atom: Any, flow: Any) -> _Flow:
-        # Constants of a closed jaxpr are arrays, not variables.
-        if not hasattr(atom, "aval"):
-            return _Flow(outer=bool(getattr(atom, "shape", ())))
-        found: _Flow = flow(atom)
-        return found
 
     def _made(self, equation: Any, flow: Any, region: _Open | None) -> _Flow:
         """What the results of a plain operation come from."""

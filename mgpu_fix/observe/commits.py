@@ -1,0 +1,60 @@
+"""Asynchronous copies out of SMEM that may run ahead of the stores they are to copy: no ``commit_smem`` between.
+
+JAX says nothing of it, and the interpreter copies what was stored; a GPU may copy what was there before.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from mgpu_fix.model import Uncommitted
+from mgpu_fix.observe import jaxseam, locate
+
+#: Operations after which earlier stores can be copied, and those that may hold anything.
+_FENCES = frozenset({"commit_smem", "inline_mgpu"})
+_STORES = frozenset({"swap", "addupdate", "store"})
+_COPY = "copy_smem_to_gmem"
+
+
+def uncommitted(closed: Any) -> tuple[Uncommitted, ...]:
+    """Every copy in a traced kernel call that surely lacks a commit: on no way to it is there any."""
+    walk = _Walk()
+    walk.run(closed.jaxpr, {}, {})
+    return tuple(dict.fromkeys(walk.found))
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.found: list[Uncommitted] = []
+
+    def run(self, jaxpr: Any, roots: dict[Any, Any], dirty: dict[Any, Any]) -> dict[Any, Any]:
+        """Follow a jaxpr. ``roots`` says which Ref a variable stands for, ``dirty`` holds the last store into each Ref
+        that nothing committed; returns what is dirty afterwards."""
+        dirty = dict(dirty)
+        for equation in jaxpr.eqns:
+            name = jaxseam.operation_name(equation)
+            inner = jaxseam.inner_jaxprs(equation)
+            if inner:
+                ends = [self.run(j, dict(self._bound(roots, bound)), dirty) for j, bound in inner]
+                if jaxseam.is_loop(equation):
+                    # It may run no time at all.
+                    ends.append(dirty)
+                dirty = {ref: ends[0][ref] for ref in ends[0] if all(ref in end for end in ends)}
+            elif name in _FENCES:
+                dirty = {}
+            elif name in _STORES and jaxseam.space_of(equation.invars[0].aval) == "smem":
+                dirty[self._root(roots, equation.invars[0])] = equation
+            elif name == _COPY:
+                store = dirty.get(self._root(roots, equation.invars[0]))
+                places = [locate.user_place(jaxseam.frames_of(e)) for e in (equation, store) if e is not None]
+                if len(places) == 2 and places[0] and places[1]:
+                    self.found.append(Uncommitted(places[0], places[1]))
+        return dirty
+
+    def _bound(self, roots: dict[Any, Any], bound: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        for variable, operand in bound.items():
+            if jaxseam.is_ref_type(variable.aval) and not hasattr(operand, "val"):
+                yield variable, self._root(roots, operand)
+
+    @staticmethod
+    def _root(roots: dict[Any, Any], variable: Any) -> Any:
+        return roots.get(variable, variable)
