@@ -76,7 +76,7 @@ def _unpacked(function: FunctionNode, facts: Returned) -> tuple[Param, ...]:
     vararg = function.args.vararg.arg
     count = sum(p.name is None for p in facts.params)
     # A pipeline passes its indices first.
-    lengths = (count, count + 1) if facts.entry == "plgpu.emit_pipeline" else (count,)
+    lengths = (count, count + 1) if facts.entry.startswith("plgpu.emit_pipeline") else (count,)
     for node in own_nodes(function):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=elts) | ast.List(elts=elts)], value=ast.Name(id=name)):

@@ -41,7 +41,8 @@ class KernelReturnsValue(Rule):
     … should return None`, or, for `return o_ref`, `returned a mutable array reference`. **`plgpu.kernel` and
     `emit_pipeline` say nothing**: they drop the value, and the output keeps whatever was in memory. A Python number
     returned to `plgpu.kernel` can surface as `Shaped arrays must be represented by ir.Values`, and a body without a
-    parameter for its output as `takes 1 positional argument but 2 were given`.
+    parameter for its output as `takes 1 positional argument but 2 were given`. In a warp-specialized pipeline the error
+    is one of `scan`, whose `carry input and carry output must have the same pytree structure`.
 
     ## Example
 
@@ -101,6 +102,11 @@ class KernelReturnsValue(Rule):
         Signature("ReturnedValueDropped", r"The kernel function in .* should return None"),
         Signature("AssertionError", r"Shaped arrays must be represented by ir\.Values", callee="plgpu.kernel"),
         *(Signature("TypeError", _TOO_MANY, callee=callee) for callee in _CALLEES),
+        Signature(
+            "TypeError",
+            r"^scan body function carry input and carry output must have the same pytree",
+            callee="plgpu.emit_pipeline_warp_specialized",
+        ),
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
@@ -184,7 +190,7 @@ class _Body:
         into = [o.text for o in self.outputs if o.text in stored]
         if not into:
             return [held]
-        one_of_many = self.facts.varies and self.facts.entry != "plgpu.emit_pipeline"
+        one_of_many = self.facts.varies and not self.facts.entry.startswith("plgpu.emit_pipeline")
         crossed = any(_is_crossed(e, target) for _, e in self.exits)
         safe = not (one_of_many or crossed or self.written & stored or any(store.lossy for store in made))
         # Which Ref is which in ``*refs`` is not certain.

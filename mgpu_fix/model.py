@@ -84,10 +84,10 @@ class Returned:
     """A body that returned something where Pallas wants None.
 
     ``entry`` is the call the body was given to: ``plgpu.kernel``, ``pl.kernel``, ``pl.core_map``, ``plgpu.warp_map``,
-    ``pl.pallas_call`` or ``plgpu.emit_pipeline``. ``params`` are the Refs passed, in order, after what
-    ``functools.partial`` bound. ``written`` names the outputs that the body stores to by itself. ``silent`` says that
-    JAX drops the value without an error, ``varies`` that several programs (blocks or warpgroups) run the body and it
-    asks which one it is.
+    ``pl.pallas_call``, ``plgpu.emit_pipeline`` or ``plgpu.emit_pipeline_warp_specialized``. ``params`` are the Refs
+    passed, in order, after what ``functools.partial`` bound. ``written`` names the outputs that the body stores to by
+    itself. ``silent`` says that JAX drops the value without an error, ``varies`` that several programs (blocks or
+    warpgroups) run the body and it asks which one it is.
     """
 
     entry: str

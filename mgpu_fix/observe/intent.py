@@ -81,22 +81,27 @@ def warp_body(body: Any, entry: str, trace: Trace | None) -> Any:
     return drop
 
 
-def pipeline_body(body: Callable[..., Any], trace: Trace, inputs: int, outputs: int) -> Callable[..., None]:
-    """A body of ``emit_pipeline`` without a carry: JAX drops what it returns, in every trace."""
+def pipeline_body(body: Callable[..., Any], entry: str, trace: Trace, inputs: int, outputs: int) -> Callable[..., Any]:
+    """A body of a pipeline without a carry. JAX drops what it returns, or, where the pipeline is warp-specialized,
+    refuses it in the real trace."""
     function = locate.user_function(body)
+    silent = entry == "plgpu.emit_pipeline"
 
     @functools.wraps(body)
-    def stored(indices: Any, *refs: Any) -> None:
+    def stored(indices: Any, *refs: Any) -> Any:
         if not binds(body, (indices, *refs), {}):
-            trace.callee = "plgpu.emit_pipeline"
+            trace.callee = entry
         value = body(indices, *refs)
         if function is None or not leaves_of(value):
-            return
+            return None
         roles = ["scratch"] + ["input"] * inputs + ["output"] * (len(refs) - inputs)
         params = params_of(body, (indices, *refs), {}, roles)
-        _note(trace, "plgpu.emit_pipeline", function, params[1:], value, (), silent=True, refs=params)
+        _note(trace, entry, function, params[1:], value, (), silent, refs=params)
+        if not silent:
+            trace.callee = entry
         if trace.mode == "intended":
             _store(trace, value, list(refs[len(refs) - outputs :]))
+        return value if trace.mode == "real" and not silent else None
 
     return stored
 

@@ -51,6 +51,10 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "pl.kernel": [(pallas_helpers, "kernel"), (pl, "kernel")],
     "pl.pallas_call": [(pallas_call, "pallas_call"), (pl, "pallas_call")],
     "plgpu.emit_pipeline": [(gpu_pipeline, "emit_pipeline"), (plgpu, "emit_pipeline")],
+    "plgpu.emit_pipeline_warp_specialized": [
+        (gpu_pipeline, "emit_pipeline_warp_specialized"),
+        (plgpu, "emit_pipeline_warp_specialized"),
+    ],
     "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
     "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],

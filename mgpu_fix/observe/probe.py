@@ -72,7 +72,8 @@ class Probe:
         jaxseam.patch("pl.kernel", self._pl_kernel)
         jaxseam.patch("pl.pallas_call", self._pallas_call)
         jaxseam.patch("pl.core_map", self._core_map)
-        jaxseam.patch("plgpu.emit_pipeline", self._emit_pipeline)
+        for name in ("plgpu.emit_pipeline", "plgpu.emit_pipeline_warp_specialized"):
+            jaxseam.patch(name, functools.partial(self._emit_pipeline, name))
         jaxseam.patch("mpmd_map", self._mpmd_map)
         jaxseam.patch("ref_set", self._ref_set)
         jaxseam.patch("pl.run_scoped", self._run_scoped)
@@ -162,14 +163,17 @@ class Probe:
 
         return core_map
 
-    def _emit_pipeline(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _emit_pipeline(self, entry: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def emit_pipeline(*args: Any, **kwargs: Any) -> Any:
             trace = self._tracing.trace
             body = args[0] if args else kwargs.get("body")
-            if trace is None or kwargs.get("init_carry") is not None or not callable(body):
+            carries = kwargs.get("init_carry") is not None or kwargs.get("compute_context") is not None
+            # Several warpgroups that run the body are each to do a part of it.
+            shared = kwargs.get("num_compute_wgs", 1) != 1 or kwargs.get("manual_consumed_barriers")
+            if trace is None or carries or shared or not callable(body):
                 return original(*args, **kwargs)
             stored = intent.pipeline_body(
-                body, trace, len(kwargs.get("in_specs", ())), len(kwargs.get("out_specs", ()))
+                body, entry, trace, len(kwargs.get("in_specs", ())), len(kwargs.get("out_specs", ()))
             )
             return original(stored, *args[1:], **{k: v for k, v in kwargs.items() if k != "body"})
 
