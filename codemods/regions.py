@@ -201,7 +201,7 @@ class WarpRegion:
         self._check_operations(COMPUTES | LOADS | STORES | allowed)
         self._check_warps()
         self._check_statements()
-        self._check_names()
+        self._renamed()
 
     def check_repeatable(self) -> None:
         """Raises NoFix unless the whole warpgroup can do, for one warp after the other, what the region does."""
@@ -267,24 +267,46 @@ class WarpRegion:
 
     def _check_names(self) -> None:
         """Raises NoFix where a name that the region binds means something else around it."""
+        if clash := next(iter(self._renamed()), None):
+            raise NoFix(f"`{clash.id}`, which the region binds, is also used around it")
+
+    def _renamed(self) -> dict[ast.Name, str]:
+        """New names, by the places of the old ones, for what the region binds and means something else around it.
+
+        Raises NoFix where that is a function.
+        """
         inside = set(ast.walk(self.function))
+        around = [n for n in ast.walk(self.scope) if isinstance(n, ast.Name) and n not in inside]
+        taken = {n.id for n in ast.walk(self.scope) if isinstance(n, ast.Name)} | set(self.names.members(self.scope))
+        # What another function in the kernel binds for itself is nothing to the kernel.
+        used = {n.id for n in around if not self._is_inner(self.names.home(n.id, n))}
+        used |= {a.arg for a in ast.walk(getattr(self.scope, "args", self.scope)) if isinstance(a, ast.arg)}
         dropped = {n for s in self._dropped_assignments() for n in ast.walk(s)}
-        bound: set[str] = set()
+        new: dict[ast.Name, str] = {}
         for function in self._moved():
             parameters = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-            own = {n for n, at in self.names.members(function).items() if not all(b in dropped for b in at)}
-            bound |= own - parameters
-        kernel = self.scope
-        for node in ast.walk(kernel):
-            name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
-            if node not in inside and name in bound and name != "_":
-                raise NoFix(f"`{name}`, which the region binds, is also used around it")
+            for name, bound in self.names.members(function).items():
+                if name in parameters or name == "_" or name not in used or all(b in dropped for b in bound):
+                    continue
+                places = [n for n in inside if isinstance(n, ast.Name) and n.id == name]
+                places = [n for n in places if self.names.home(name, n) is function]
+                if any(isinstance(b, ast.FunctionDef) for b in bound):
+                    raise NoFix(f"`{name}`, which the region defines, is also used around it")
+                fresh = next(f"{name}{i}" for i in itertools.count(2) if f"{name}{i}" not in taken)
+                taken.add(fresh)
+                new |= dict.fromkeys(places, fresh)
+        return new
+
+    def _is_inner(self, scope: ast.AST | None) -> bool:
+        return scope is not None and self.scope in self.names.ancestors(scope)
 
     def move_out(self) -> Splice:
         """The region's statements in its own place, each where its guards were."""
         statements = [self.opening, self.function]
         first, last = sorted(statements, key=lambda s: s.lineno)
         splice = Splice(self.source, first, last)
+        for place, name in self._renamed().items():
+            splice.on(place, functools.partial(_always, cst.Name(name)), cst.Name)
         moved: list[Any] = []
         for assignment in self._dropped_assignments():
             splice.on_line_of(assignment, lambda line: cst.RemoveFromParent())
