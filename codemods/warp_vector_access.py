@@ -101,6 +101,8 @@ class WarpVectorAccess(Rule):
         reasons: list[str] = []
         found: list[Candidate] = []
         for make in (_loops, _hoist, _repeat, _split):
+            if any(c.name == "hoist" for c in found):
+                break
             try:
                 # One way does for all regions, since an error that is left hides whether another is gone.
                 found.append(make([WarpRegion(source, names, r) for r in regions], failure.facts.semantics))

@@ -456,17 +456,18 @@ class Engine:
 
     def _remaining(self, problem: _Problem, texts: Mapping[str, SourceFile]) -> Remaining:
         failure, reason = problem.failure, problem.reason
+        tried = {t.title for t in problem.tried}
         if not reason and problem.tried:
             reason = "no fix held: " + "; ".join(f"{t.title}: {t.outcome}" for t in problem.tried)
-        if not reason and problem.options:
-            best = problem.options[0]
-            if self._allowed(problem):
-                reason = f"a fix is known: {best.candidate.title}; mgpu-fix apply tries it"
-            elif best.applicability is Applicability.DISPLAY:
-                reason = f"a suggestion only: {best.candidate.title}"
-            else:
-                why = self._why_unsafe(best, failure)
-                reason = f"its fix {why}: {best.candidate.title}; --unsafe-fixes applies it"
+        best = next((o for o in problem.options if o.candidate.title not in tried), None)
+        if best is not None and best in self._allowed(problem):
+            reason = reason or f"a fix is known: {best.candidate.title}; mgpu-fix apply tries it"
+        elif best is not None and best.applicability is Applicability.DISPLAY:
+            reason = reason or f"a suggestion only: {best.candidate.title}"
+        elif best is not None:
+            its = f"{reason}; another fix" if reason else "its fix"
+            why = self._why_unsafe(best, failure)
+            reason = f"{its} {why}: {best.candidate.title}; --unsafe-fixes applies it"
         span = failure.span
         line = column = None
         path = span.path if span else ""
