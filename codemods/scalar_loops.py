@@ -17,6 +17,7 @@ from mgpu_fix.source import Splice
 from .imports import Imports
 from .primitives import GET, SCALAR, SETS, SPREADS
 from .regions import PALLAS, WarpRegion, as_line, own_statements
+from .scalar_identities import fitted, minus, product
 
 #: the most elements that a warp is made to store one by one
 MOST_ELEMENTS = 1024
@@ -264,12 +265,12 @@ class ScalarLoops:
                 self._index(splice, node, own, shape, indices)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 self._scalarise(splice, operand, shape, indices)
-                splice.on(node, _subtracted, cst.UnaryOperation)
+                splice.on(node, lambda old: fitted(self.names, node, minus(old.expression)), cst.UnaryOperation)
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=2)) if isinstance(
                 left, ast.Name | ast.Subscript
             ):
                 self._scalarise(splice, left, shape, indices)
-                splice.on(node, _squared, cst.BinaryOperation)
+                splice.on(node, lambda old: fitted(self.names, node, product(old.left, 2)), cst.BinaryOperation)
             case ast.BinOp(op=ast.Pow()):
                 raise NoFix(f"a power at line {node.lineno} is not done element by element at warp level")
             case ast.Call():
@@ -436,18 +437,3 @@ def _blocks(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, list[ast.stmt]
 
 def _statements(block: ast.AST) -> list[ast.stmt]:
     return block.body  # type: ignore[attr-defined,no-any-return]
-
-
-def _subtracted(node: cst.UnaryOperation) -> cst.BaseExpression:
-    # A unary minus has no warp-level lowering under Warpgroup semantics.
-    operand = node.expression
-    if isinstance(operand, cst.BinaryOperation) and not operand.lpar:
-        operand = operand.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    made = cst.BinaryOperation(cst.Integer("0"), cst.Subtract(), operand)
-    lpar, rpar = node.lpar or [cst.LeftParen()], node.rpar or [cst.RightParen()]
-    return made.with_changes(lpar=lpar, rpar=rpar)
-
-
-def _squared(node: cst.BinaryOperation) -> cst.BaseExpression:
-    lpar, rpar = node.lpar or [cst.LeftParen()], node.rpar or [cst.RightParen()]
-    return cst.BinaryOperation(node.left, cst.Multiply(), node.left.deep_clone(), lpar, rpar)

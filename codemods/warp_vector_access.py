@@ -10,6 +10,7 @@ from mgpu_fix.source import Names, SourceFile, Splice
 
 from .imports import Imports
 from .regions import INLINE, WHOLE_WARPGROUP, WarpRegion, inlines_arrays
+from .scalar_identities import failing_scalar, rewritten
 from .scalar_loops import ScalarLoops
 
 
@@ -71,6 +72,9 @@ class WarpVectorAccess(Rule):
     warps. Where the region also waits or copies, it is split in two and what deals with arrays goes between. These two
     are only safe where numbers prove them. Nothing is safe in a kernel with `unsafe_no_auto_barriers`.
 
+    A scalar operation without a warp-level lowering is put in other words (`-x` as `0 - x`, `x**2` as `x * x`,
+    `lax.clamp`, `abs`), which is safe where numbers prove it; the sign of a zero may change.
+
     `--prefer hoist` or `--prefer loop` turns the order.
     """
 
@@ -98,6 +102,9 @@ class WarpVectorAccess(Rule):
         regions = [r for r in failure.facts.regions if _fails(r, failure)]
         if not regions:
             raise NoFix("what the warp-level region does is not known")
+        if primitive := failing_scalar(failure):
+            yield _other_words(source, names, regions, primitive)
+            return
         reasons: list[str] = []
         found: list[Candidate] = []
         for make in (_loops, _hoist, _repeat, _split):
@@ -115,12 +122,20 @@ class WarpVectorAccess(Rule):
             found = [replace(c, applicability=Applicability.UNSAFE) for c in found]
         if len(found) > 1 and found[0].name == "loop":
             found[0] = replace(found[0], cost=f"{found[0].cost}; --prefer hoist lets the whole warpgroup do it at once")
-        return sorted(found, key=lambda c: c.applicability is not Applicability.SAFE)
+        yield from sorted(found, key=lambda c: c.applicability is not Applicability.SAFE)
 
 
 def _fails(region: Region, failure: Failure) -> bool:
     """Whether a region does what no warp can do."""
-    return any(o.shape or o.outer for o in region.operations) or region.span == failure.span
+    at_fault = any(o.shape or o.outer or failure.span in o.spans for o in region.operations)
+    return at_fault or region.span == failure.span
+
+
+def _other_words(source: SourceFile, names: Names, regions: Sequence[Region], primitive: str) -> Candidate:
+    edits = rewritten(source, names, [WarpRegion(source, names, r) for r in regions], primitive)
+    return Candidate(
+        title=f"Write `{primitive}` with operations that a warp has", edits=_once(edits), name="loop", needs_oracle=True
+    )
 
 
 def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:

@@ -23,8 +23,8 @@ def kernel(x_ref, o_ref):
                 x = x_ref[j] * i
                 first = x_ref[0]
                 x += first
-                y = jnp.where(x > 3.0, x, (0 - x))
-                o_ref[j] = jnp.minimum((y * y), 100.0)
+                y = jnp.where(x > 3.0, x, 0 - x)
+                o_ref[j] = jnp.minimum(y * y, 100.0)
 
 
 def example_args():
