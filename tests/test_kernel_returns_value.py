@@ -170,6 +170,9 @@ GOLDEN_CASES: dict[str, list[Body]] = {
             silent=True,
         )
     ],
+    "warp_specialized_pipeline": [
+        Body("double", [inp("x_smem"), out("o_smem")], entry="plgpu.emit_pipeline_warp_specialized")
+    ],
     "helper_tuple": [Body(params=[inp(), out("pos_ref"), out("neg_ref")], value=tuple_(V, V))],
     "two_space_indent": [Body("_body", [inp("x_ref", 256), out("o_ref", 256)], leaf(256))],
     "tabs": [Body("softsign", [inp(), out("y_ref"), out("slope_ref")], written=("y_ref",))],
