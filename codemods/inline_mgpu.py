@@ -7,7 +7,8 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import Names, SourceFile
 
-from .regions import INLINE, WHOLE_WARPGROUP, WarpRegion, inlines_arrays
+from .hoists import WHOLE_WARPGROUP, MovableRegion
+from .regions import INLINE, inlines_arrays
 
 
 class InlineMgpuArrayReturn(Rule):
@@ -71,8 +72,8 @@ class InlineMgpuArrayReturn(Rule):
         safe = failure.facts.barriers and all(map(inlines_arrays, regions))
         edits = []
         for facts in regions:
-            region = WarpRegion(source, names, facts)
-            region.check_movable(frozenset({INLINE}))
+            region = MovableRegion(source, names, facts)
+            region.check_movable(failure.facts.semantics, frozenset({INLINE}))
             edits.append(region.move_out().edit())
         yield Candidate(
             title="Move the inline_mgpu call out of the warp-level region",

@@ -1,4 +1,4 @@
-"""Scalar operations that have no warp-level lowering, written with ones that have: ``-x`` becomes ``0 - x``."""
+"""Scalar operations that have no warp-level lowering, written with ones that have: ``x**2`` becomes ``x * x``."""
 
 import ast
 import re
@@ -39,16 +39,19 @@ def rewritten(source: SourceFile, names: Names, regions: list[WarpRegion], primi
             continue
         splice = Splice(source, region.function)
         for node in nodes:
-            splice.on(node, _rewrite(source, names, imports, primitive, node), cst.BaseExpression)
+            dtype = next(
+                o.dtype for o, span in region.operations if span == source.bounds(node) and o.name == primitive
+            )
+            splice.on(node, _rewrite(source, names, imports, primitive, node, dtype), cst.BaseExpression)
         edits.append(splice.edit())
     return [*imports.edits, *edits]
 
 
-def _rewrite(source: SourceFile, names: Names, imports: Imports, primitive: str, node: ast.expr) -> Rewrite:
+def _rewrite(source: SourceFile, names: Names, imports: Imports, primitive: str, node: ast.expr, dtype: str) -> Rewrite:
     called = (names.resolve(node.func) or getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
     match primitive, node:
         case "neg", ast.UnaryOp(op=ast.USub()):
-            return lambda old: fitted(names, node, minus(old.expression))
+            return lambda old: fitted(names, node, minus(old.expression, dtype))
         case "integer_pow", ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=2 | 3 as power)):
             _check_simple(source, left)
             factors = 2 if power == 2 else 3
@@ -59,15 +62,18 @@ def _rewrite(source: SourceFile, names: Names, imports: Imports, primitive: str,
         case "abs", ast.Call(args=[x]) if called in ("abs", "jax.numpy.abs", "jax.lax.abs"):
             _check_simple(source, x)
             largest = f"{imports.name('jax.numpy')}.maximum"
-            return lambda old: _call(largest, old.args[0].value, minus(old.args[0].value))
+            return lambda old: _call(largest, old.args[0].value, minus(old.args[0].value, dtype))
         case "clamp", ast.Call(args=[_, _, _], keywords=[]) if called == "jax.lax.clamp":
             library = imports.name("jax.numpy")
             return lambda old: _clamped(library, *(a.value for a in old.args))
     raise NoFix(f"`{primitive}` at line {node.lineno} has no warp-level lowering, and no other form that is known")
 
 
-def minus(x: cst.BaseExpression) -> cst.BinaryOperation:
-    """``0 - x``: a unary minus has no warp-level lowering under Warpgroup semantics."""
+def minus(x: cst.BaseExpression, dtype: str) -> cst.BinaryOperation:
+    """``-x`` without a unary minus, which has no warp-level lowering under Warpgroup semantics. ``0 - x`` is not the
+    negative of a float that is zero."""
+    if "float" in dtype:
+        return cst.BinaryOperation(_operand(x), cst.Multiply(), cst.parse_expression("-1"))
     return cst.BinaryOperation(cst.Integer("0"), cst.Subtract(), _operand(x))
 
 

@@ -14,15 +14,19 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Operation
 from mgpu_fix.source import Splice
 
+from .hoists import as_line
 from .imports import Imports
 from .primitives import GET, SCALAR, SETS, SPREADS
-from .regions import PALLAS, WarpRegion, as_line, own_statements
+from .regions import PALLAS, WarpRegion, constant, own_statements
 from .scalar_identities import fitted, minus, product
 
 #: the most elements that a warp is made to store one by one
 MOST_ELEMENTS = 1024
 #: powers, of which those that can be written as products are
 _SQUARES = frozenset({"integer_pow", "square"})
+
+#: what a function asks an array for that one number has not, or not the same
+_SHAPES = frozenset({"shape", "size", "ndim", "T", "mT", "at", "reshape", "nbytes", "itemsize"})
 
 #: calls that make an array of one value: where the value stands among the arguments, or the value itself
 _FILLS: dict[str, int | str] = {
@@ -82,13 +86,32 @@ class ScalarLoops:
             for i, statement in enumerate(statements):
                 shape = self._array_shape(statement)
                 if shape is None:
+                    self._check_traced(statement)
                     continue
-                if run and (shape != run[-1][1] or not all(map(self._is_scalar, statements[run[-1][0] + 1 : i]))):
+                between = statements[run[-1][0] + 1 : i] if run else []
+                ordered = self._crosses([statements[n] for n, _ in run], statement)
+                if run and (shape != run[-1][1] or ordered or not all(map(self._is_scalar, between))):
                     yield self._group(block, statements, run)
                     run = []
                 run.append((i, shape))
             if run:
                 yield self._group(block, statements, run)
+
+    def _crosses(self, before: Sequence[ast.stmt], statement: ast.stmt) -> bool:
+        """Whether a statement uses a Ref that one of those before it stores, so that it must come after all of it."""
+        stored = {o.ref for s in before for o in self._inside(s) if o.name in SETS}
+        return any(o.ref in stored for o in self._inside(statement) if o.ref is not None)
+
+    def _inside(self, node: ast.AST) -> list[Operation]:
+        start, end = self.source.bounds(node)
+        return [o for o, (a, b) in self.region.operations if start <= a and b <= end]
+
+    def _check_traced(self, statement: ast.stmt) -> None:
+        """Raises NoFix where a statement stores, and was not run."""
+        match statement:
+            case ast.Assign(targets=[ast.Subscript()]) | ast.AugAssign(target=ast.Subscript()):
+                if not self._inside(statement):
+                    raise NoFix(f"line {statement.lineno} was not run")
 
     def _is_scalar(self, statement: ast.stmt) -> bool:
         """Whether a statement only names a number, so that it may be computed again for each element."""
@@ -135,8 +158,7 @@ class ScalarLoops:
 
     def _scalar(self, node: ast.AST) -> bool:
         """Whether nothing in ``node`` is an array."""
-        start, end = self.source.bounds(node)
-        return not any(o.shape and start <= a and b <= end for o, (a, b) in self.region.operations)
+        return not any(o.shape for o in self._inside(node))
 
     def _shape(self, node: ast.expr) -> tuple[int, ...]:
         if isinstance(node, ast.Name):
@@ -178,7 +200,7 @@ class ScalarLoops:
         around = [n for n in self.names.ancestors(self.region.function) if isinstance(n, ast.FunctionDef)]
         inside = list(ast.walk(around[-1] if around else self.source.tree))
         taken = {n.id for n in inside if isinstance(n, ast.Name)} | {n.arg for n in inside if isinstance(n, ast.arg)}
-        usual = itertools.chain("ijklmn", (f"i{k}" for k in itertools.count()))
+        usual = itertools.chain("ijkmn", (f"i{k}" for k in itertools.count()))
         return list(itertools.islice((n for n in usual if n not in taken), count))
 
     def _looped(
@@ -203,14 +225,39 @@ class ScalarLoops:
                 statements[i + 1] = after.with_changes(leading_lines=lines)
         for group in reversed(groups):
             inside = [s for s in statements[group.first : group.last + 1] if s is not None]
-            statements[group.first : group.last + 1] = [self._loop(group.shape, indices, inside)]
+            statements[group.first : group.last + 1] = [self._loop(self._bounds(group), indices, inside)]
         return node.with_changes(body=node.body.with_changes(body=[s for s in statements if s is not None]))
 
-    def _loop(self, shape: Sequence[int], indices: Sequence[str], statements: Sequence[Any]) -> cst.FunctionDef:
+    def _bounds(self, group: _Group) -> list[str]:
+        """How far each index goes. A function around the kernel may make it for other shapes, too: there the Ref that
+        is stored to is asked for its own."""
+        numbers = [str(n) for n in group.shape]
+        kernel = self.names.scope(self.region.opening)
+        if not any(isinstance(n, ast.FunctionDef) for n in self.names.ancestors(kernel)):
+            return numbers
+        statements = _statements(group.block)[group.first : group.last + 1]
+        target = next(t for s in statements if (t := self._target(s)) is not None)
+        parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+        whole = [isinstance(p, ast.Constant) and p.value is ... for p in parts]
+        if len(parts) == 1 and whole[0]:
+            return [f"{self.source.segment(target.value)}.shape[{i}]" for i in range(len(numbers))]
+        sizes = [self._size(p) for p in parts]
+        if len(sizes) == len(numbers) and all(sizes):
+            return [s or "" for s in sizes]
+        raise NoFix("the kernel is made for several shapes, and how far the loop goes is not known")
+
+    def _size(self, part: ast.expr) -> str | None:
+        """Text of the size of a part of an index."""
+        match part:
+            case ast.Call(func=func, args=[_, size], keywords=[]) if self._is_slice(func):
+                return self.source.segment(size)
+        return None
+
+    def _loop(self, bounds: Sequence[str], indices: Sequence[str], statements: Sequence[Any]) -> cst.FunctionDef:
         first, *rest = statements
         inner: Any = [first.with_changes(leading_lines=[]), *rest]
-        for n, index in reversed(list(zip(shape, indices, strict=False))):
-            loop = cst.parse_expression(f"{self._imports.name(PALLAS)}.loop(0, {n})")
+        for bound, index in reversed(list(zip(bounds, indices, strict=False))):
+            loop = cst.parse_expression(f"{self._imports.name(PALLAS)}.loop(0, {bound})")
             parameters = cst.Parameters([cst.Param(cst.Name(index))])
             inner = [cst.FunctionDef(cst.Name("_"), parameters, cst.IndentedBlock(inner), [cst.Decorator(loop)])]
         [outermost] = inner
@@ -231,8 +278,7 @@ class ScalarLoops:
 
     def _is_outer(self, statement: ast.stmt) -> bool:
         """Whether an array that was made outside of the trace, or of the region, comes into a statement."""
-        start, end = self.source.bounds(statement)
-        return any(o.outer and o.shape and start <= a and b <= end for o, (a, b) in self.region.operations)
+        return any(o.outer and o.shape for o in self._inside(statement))
 
     def _constant(
         self, splice: Splice, node: ast.expr, dtype: str, shape: tuple[int, ...], indices: Sequence[str]
@@ -265,7 +311,8 @@ class ScalarLoops:
                 self._index(splice, node, own, shape, indices)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 self._scalarise(splice, operand, shape, indices)
-                splice.on(node, lambda old: fitted(self.names, node, minus(old.expression)), cst.UnaryOperation)
+                dtype = operation.dtype if operation else ""
+                splice.on(node, lambda old: fitted(self.names, node, minus(old.expression, dtype)), cst.UnaryOperation)
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=2)) if isinstance(
                 left, ast.Name | ast.Subscript
             ):
@@ -307,12 +354,27 @@ class ScalarLoops:
                     return
         if operation.name in SPREADS and name != "where":
             raise NoFix(f"`{name}` at line {node.lineno} spreads a value in a way that is not known")
+        if not library.startswith(("jax", "numpy")):
+            self._check_elementwise(node)
         if isinstance(node.func, ast.Attribute) and self._shape(node.func.value):
             self._scalarise(splice, node.func.value, shape, indices)
         for argument in [*node.args, *(k.value for k in node.keywords)]:
             if isinstance(argument, ast.Starred):
                 raise NoFix(f"line {node.lineno} makes an array in a way that is not known")
             self._scalarise(splice, argument, shape, indices)
+
+    def _check_elementwise(self, call: ast.Call) -> None:
+        """Raises NoFix where a function that is no library's might look at the shape of what it is given."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("astype", "clip"):
+            return
+        function = self.names.binding(call.func.id, call.func) if isinstance(call.func, ast.Name) else None
+        if isinstance(function, ast.FunctionDef):
+            inside = list(ast.walk(function))
+            calls = [self.names.resolve(n.func) or "" for n in inside if isinstance(n, ast.Call)]
+            looks = any(isinstance(n, ast.Attribute) and n.attr in _SHAPES for n in inside)
+            if not looks and all(c.startswith(("jax.numpy.", "jax.lax.")) for c in calls):
+                return
+        raise NoFix(f"what `{self.source.segment(call.func)}` at line {call.lineno} does with one number is not known")
 
     def _fill(self, splice: Splice, node: ast.Call, value: int | str, dtype: str) -> None:
         text = value
@@ -322,6 +384,10 @@ class ScalarLoops:
             if given is None or not self._scalar(given):
                 raise NoFix(f"what fills the array at line {node.lineno} is not known")
             text = self.source.segment(given)
+            if _is_weak(self.names.resolve(node.func) or "", node):
+                plain = isinstance(given, ast.Constant | ast.Name)
+                splice.on(node, lambda _: cst.parse_expression(text if plain else f"({text})"), cst.Call)
+                return
         made = cst.parse_expression(f"{self._type(dtype)}({text})")
         splice.on(node, lambda _: made, cst.Call)
 
@@ -374,20 +440,22 @@ class ScalarLoops:
         """Where a part of an index that keeps its dimension starts; None for one that takes a single place, or
         ``...``."""
         match part:
-            case ast.Slice(lower=lower, step=None):
-                if lower is None:
-                    return "0"
-                if isinstance(lower, ast.UnaryOp):
-                    raise NoFix(f"the slice at line {part.lineno} counts from the end")
+            case ast.Slice(lower=None, step=None):
+                return "0"
+            case ast.Slice(lower=ast.expr() as lower, step=None):
+                # A slice counts from the end where its start is negative, the sum with an index does not.
+                value = constant(self.names, lower)
+                if not isinstance(value, int) or value < 0:
+                    raise NoFix(f"whether the slice at line {part.lineno} counts from the end is not known")
                 return self._term(lower)
             case ast.Slice():
                 raise NoFix(f"the slice at line {part.lineno} has a step")
-            case ast.Call(func=func, args=[start, _]) if self._is_slice(func):
-                return self._term(start)
-            case ast.Call(func=func, args=[_]) if self._is_slice(func):
-                return "0"
-            case ast.Call(func=func) if self._is_slice(func):
-                raise NoFix(f"the slice at line {part.lineno} has a stride")
+            case ast.Call(func=func, args=args, keywords=keywords) if self._is_slice(func):
+                if any(k.arg != "size" for k in keywords) or len(args) + len(keywords) > 2 or not args:
+                    raise NoFix(f"the slice at line {part.lineno} has a stride")
+                return self._term(args[0]) if len(args) + len(keywords) == 2 else "0"
+            case ast.UnaryOp(op=ast.USub()):
+                raise NoFix(f"the index at line {part.lineno} counts from the end")
             case ast.Name():
                 home = self.names.home(part.id, part)
                 bound = self.names.binding(part.id, part)
@@ -395,6 +463,9 @@ class ScalarLoops:
                     statement = self.names.statement(bound)
                     if isinstance(statement, ast.Assign):
                         self._slices.add(statement)
+                    for name in (n for n in ast.walk(bound) if isinstance(n, ast.Name)):
+                        if len(self.names.bindings(name.id, name)) > 1:
+                            raise NoFix(f"`{name.id}`, which a slice starts at, is bound again")
                     return self._cut(bound)
             case ast.Constant(value=None):
                 raise NoFix(f"the index at line {part.lineno} adds a dimension")
@@ -427,6 +498,11 @@ class ScalarLoops:
                     if all(use in spelled for use in uses):
                         found.append(assignment)
         return found
+
+
+def _is_weak(dotted: str, call: ast.Call) -> bool:
+    """Whether ``jnp.full`` is given no dtype, so that its elements give way to others as plain numbers do."""
+    return dotted == "jax.numpy.full" and len(call.args) < 3 and not any(k.arg == "dtype" for k in call.keywords)
 
 
 def _blocks(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:

@@ -8,8 +8,9 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
+from .hoists import WHOLE_WARPGROUP, MovableRegion
 from .imports import Imports
-from .regions import INLINE, WHOLE_WARPGROUP, WarpRegion, inlines_arrays
+from .regions import INLINE, WarpRegion, inlines_arrays
 from .scalar_identities import failing_scalar, rewritten
 from .scalar_loops import ScalarLoops
 
@@ -27,7 +28,7 @@ class WarpVectorAccess(Rule):
     ## Why it happens
 
     Warp-level regions are for issuing copies, waiting on barriers and other scalar work. A few scalar operations have
-    no warp-level lowering either, such as `-x` (write `0.0 - x`), `x**2` (write `x * x`) and `jnp.exp`. With Warpgroup
+    no warp-level lowering either, such as `-x` (write `x * -1`), `x**2` (write `x * x`) and `jnp.exp`. With Warpgroup
     semantics (the default from JAX 0.11.0) not even a scalar of a Ref in SMEM can be read there.
 
     ## Example
@@ -72,8 +73,8 @@ class WarpVectorAccess(Rule):
     warps. Where the region also waits or copies, it is split in two and what deals with arrays goes between. These two
     are only safe where numbers prove them. Nothing is safe in a kernel with `unsafe_no_auto_barriers`.
 
-    A scalar operation without a warp-level lowering is put in other words (`-x` as `0 - x`, `x**2` as `x * x`,
-    `lax.clamp`, `abs`), which is safe where numbers prove it; the sign of a zero may change.
+    A scalar operation without a warp-level lowering is put in other words (`-x` as `x * -1`, `x**2` as `x * x`,
+    `lax.clamp`, `abs`), which is safe where numbers prove it.
 
     `--prefer hoist` or `--prefer loop` turns the order.
     """
@@ -112,7 +113,7 @@ class WarpVectorAccess(Rule):
                 break
             try:
                 # One way does for all regions, since an error that is left hides whether another is gone.
-                found.append(make([WarpRegion(source, names, r) for r in regions], failure.facts.semantics))
+                found.append(make([MovableRegion(source, names, r) for r in regions], failure.facts.semantics))
             except NoFix as e:
                 reasons.append(str(e))
         if not found:
@@ -151,16 +152,23 @@ def _loops(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
     return Candidate(
         title="Store element by element in a scalar loop",
         edits=_once([*imports.edits, *edits]),
-        applicability=Applicability.SAFE if all(r.keeps_order for r in regions) else Applicability.UNSAFE,
+        applicability=Applicability.SAFE if all(map(_any_order, regions)) else Applicability.UNSAFE,
         name="loop",
         needs_oracle=True,
         cost=f"{sum(one.elements for one in loops)} serial stores by one warp",
     )
 
 
-def _hoist(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+def _any_order(region: WarpRegion) -> bool:
+    try:
+        return region.keeps_order and not region.crossing()
+    except NoFix:
+        return False
+
+
+def _hoist(regions: Sequence[MovableRegion], semantics: str) -> Candidate:
     for region in regions:
-        region.check_movable(frozenset({INLINE}) if inlines_arrays(region.facts) else frozenset())
+        region.check_movable(semantics, frozenset({INLINE}) if inlines_arrays(region.facts) else frozenset())
     return Candidate(
         title="Move the array operations out of the warp-level region",
         edits=_once(region.move_out().edit() for region in regions),
@@ -169,9 +177,9 @@ def _hoist(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
     )
 
 
-def _repeat(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+def _repeat(regions: Sequence[MovableRegion], semantics: str) -> Candidate:
     for region in regions:
-        region.check_repeatable()
+        region.check_repeatable(semantics)
     return Candidate(
         title="Let the whole warpgroup do what each warp does, one after the other",
         edits=_once(region.repeated().edit() for region in regions),
@@ -181,10 +189,10 @@ def _repeat(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
     )
 
 
-def _split(regions: Sequence[WarpRegion], semantics: str) -> Candidate:
+def _split(regions: Sequence[MovableRegion], semantics: str) -> Candidate:
     return Candidate(
         title="Split the warp-level region and move the array operations between its parts",
-        edits=_once(region.split().edit() for region in regions),
+        edits=_once(region.split(semantics).edit() for region in regions),
         name="hoist",
         needs_oracle=True,
         cost=f"{WHOLE_WARPGROUP}; the warps wait for each other where the region is split",

@@ -106,7 +106,9 @@ class Operation:
     ``spans`` are the user's expressions that it belongs to, from the innermost out to one of the region's own body.
     ``shape`` (elements) is that of its result, or of what it stores. ``ref`` numbers the Ref that it works on
     (``space`` is its memory), ``reads`` the Refs that its result was computed from. ``warp`` says that it depends on
-    which warp runs it, ``outer`` that it takes an array from outside of the region.
+    which warp runs it, ``place`` that the place it works on does, ``outer`` that it takes an array from outside of the
+    region. ``elsewhere`` says that what it loads is stored as a number in another part of the kernel, or that what it
+    stores is loaded in one.
     """
 
     name: str
@@ -117,7 +119,9 @@ class Operation:
     space: str = ""
     reads: tuple[int, ...] = ()
     warp: bool = False
+    place: bool = False
     outer: bool = False
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,26 @@ def warp_regions(closed: Any) -> tuple[Region, ...]:
     """The warp-level regions in a traced kernel call, in order."""
     walk = _Walk()
     walk.run(closed.jaxpr, {}, None, ())
-    return tuple(walk.found)
+    return tuple(
+        replace(r, operations=tuple(replace(o, elsewhere=walk.is_elsewhere(o, r.span)) for o in r.operations))
+        for r in walk.found
+    )
 
 
 class _Walk:
     def __init__(self) -> None:
         self.found: list[Region] = []
         self._refs: dict[Any, int] = {}
+        #: every use of a Ref: its number, whether it is stored, whether as a number, and the region, if any
+        self._uses: set[tuple[int, bool, bool, Span | None]] = set()
+
+    def is_elsewhere(self, operation: Operation, region: Span) -> bool:
+        """See :class:`Operation`."""
+        stores = operation.name in _STORES
+        return any(
+            ref == operation.ref and at != region and (not stored if stores else stored and is_number)
+            for ref, stored, is_number, at in self._uses
+        )
 
     def run(self, jaxpr: Any, known: dict[Any, _Flow], region: _Open | None, spans: tuple[Span, ...]) -> list[_Flow]:
         """Flows of the results of ``jaxpr``; ``known`` holds those of its variables, ``spans`` is where it is run."""
@@ -82,6 +95,7 @@ class _Walk:
         if inner:
             return self._nested(equation, inner, flow, region, here)
         made = self._made(equation, flow, region)
+        self._use(equation, flow, region)
         if region is not None:
             region.operations.append(self._operation(equation, flow, made, here))
         return [made for _ in equation.outvars]
@@ -124,6 +138,14 @@ class _Walk:
             made = replace(made, warp=True)
         return made
 
+    def _use(self, equation: Any, flow: Any, region: _Open | None) -> None:
+        ref = flow(equation.invars[0]).ref if equation.invars else None
+        if ref is not None:
+            stored = jaxseam.operation_name(equation) in _STORES
+            value = equation.invars[1] if stored else next(iter(equation.outvars), None)
+            is_number = not getattr(getattr(value, "aval", None), "shape", ())
+            self._uses.add((ref, stored, is_number, region.span if region else None))
+
     def _operation(self, equation: Any, flow: Any, made: _Flow, spans: tuple[Span, ...]) -> Operation:
         name = jaxseam.operation_name(equation)
         result = equation.invars[1] if name in _STORES else next(iter(equation.outvars), None)
@@ -137,6 +159,7 @@ class _Walk:
             space=jaxseam.space_of(equation.invars[0].aval) if ref is not None else "",
             reads=tuple(sorted(made.reads)),
             warp=made.warp,
+            place=ref is not None and any(flow(v).warp for v in equation.invars[1 + (name in _STORES) :]),
             outer=made.outer,
         )
 

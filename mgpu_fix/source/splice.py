@@ -20,18 +20,23 @@ Change: TypeAlias = Callable[[Any], Any]
 class Splice:
     """A run of sibling statements as LibCST sees them, and changes to nodes in it.
 
-    ``first`` and ``last`` are statements of one block. Changes are given per ``ast`` node with :meth:`on`; they run
-    children first, each on the node as its own children left it, and return what LibCST transformers return: a node,
-    ``cst.RemoveFromParent()`` or a ``cst.FlattenSentinel``. Raises SourceError where the slice does not round-trip.
+    ``first`` and ``last`` are statements of one block; ``comments`` takes in those that end what is in them. Changes
+    are given per ``ast`` node with :meth:`on`; they run children first, each on the node as its own children left it,
+    and return what LibCST transformers return: a node, ``cst.RemoveFromParent()`` or a ``cst.FlattenSentinel``. Raises
+    SourceError where the slice does not round-trip.
     """
 
-    def __init__(self, source: SourceFile, first: ast.stmt, last: ast.stmt | None = None) -> None:
+    def __init__(
+        self, source: SourceFile, first: ast.stmt, last: ast.stmt | None = None, comments: bool = False
+    ) -> None:
         self.source = source
         last = last or first
         decorators = getattr(first, "decorator_list", [])
         self._line = min([first.lineno, *(d.lineno for d in decorators)])
         self._start = source.starts[self._line - 1]
         end_line = cast(int, last.end_lineno)
+        if comments:
+            end_line = self._with_comments(end_line, len(source.indentation(self._line)))
         self._end = source.starts[end_line] if end_line < len(source.starts) else len(source.text)
         slice_ = source.text[self._start : self._end]
         # LibCST takes its defaults from the first block and line end that it sees; the file's own go first.
@@ -49,6 +54,18 @@ class Splice:
         self._index: dict[tuple[int, int, int, int], list[cst.CSTNode]] = {}
         for node, at in self._wrapper.resolve(PositionProvider).items():
             self._index.setdefault((at.start.line, at.start.column, at.end.line, at.end.column), []).append(node)
+
+    def _with_comments(self, line: int, indent: int) -> int:
+        """The last line of comments after ``line`` that are indented deeper than ``indent``; ``line`` if none are."""
+        last, lines = line, len(self.source.starts)
+        while line < lines:
+            line += 1
+            text = self.source.line(line).strip()
+            if text.startswith("#") and len(self.source.indentation(line)) > indent:
+                last = line
+            elif text:
+                break
+        return last
 
     def find(self, node: ast.AST, kind: type[cst.CSTNode] | tuple[type[cst.CSTNode], ...] = cst.CSTNode) -> cst.CSTNode:
         """The LibCST node of class ``kind`` that stands where ``node`` stands. Raises SourceError if there is none."""

@@ -23,7 +23,7 @@ def kernel(x_ref, o_ref):
                 x = x_ref[j] * i
                 first = x_ref[0]
                 x += first
-                y = jnp.where(x > 3.0, x, 0 - x)
+                y = jnp.where(x > 3.0, x, x * -1)
                 o_ref[j] = jnp.minimum(y * y, 100.0)
 
 

@@ -24,6 +24,10 @@ def kernel(x_ref, bias_ref, o_ref):
                 @pl.loop(0, 16)
                 def _(j):
                     o_ref[0, 2 + i, j] = x_ref[0, i, j]
+            @pl.loop(0, 2)
+            def _(i):
+                @pl.loop(0, 16)
+                def _(j):
                     o_ref[1, 2 + i, j] = x_ref[1, i, j]
 
 

@@ -14,7 +14,7 @@ def kernel(x_ref, o_ref):
     @plgpu.warp_map
     def _(w):
         x = x_ref[w]
-        o_ref[w] = (0 - x) * 2 + (0 - x)  # twice
+        o_ref[w] = (x * -1) * 2 + (x * -1)  # twice
 
 
 def example_args():
