@@ -78,9 +78,6 @@ def _races(call: Call) -> str:
         seen = survey(call.intended.jaxpr, call.kernel.thread_name, call.kernel.axes)
         same = seen.alike - seen.unlike
     for race in found:
-        if not all(race.places):
-            # One side is JAX's own, say the copies of a pipeline, which the interpreter does not see ordered.
-            continue
         if not (race.both_write and (race.in_gmem or same.issuperset(race.places))):
             places = " and ".join(dict.fromkeys(p.rsplit("/", 1)[-1].split(" ")[0] for p in race.places))
             return f"its warpgroups use the same memory with nothing to order them, at {places}"
