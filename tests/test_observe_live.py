@@ -230,3 +230,22 @@ assert linecache.getline(__file__, 1).startswith("import inspect")
     assert (seen.status, seen.exit_code) == ("ok", 0), seen.output
     assert script.read_text() == "raise SystemExit(7)  # pallas\n"
     assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_a_copy_that_may_have_been_committed_is_no_failure(observer: Observer, tmp_path: Path) -> None:
+    text = """
+@plgpu.kernel(
+    out_type=jax.ShapeDtypeStruct((2, 128), jnp.float32), scratch_types=(plgpu.SMEM((2, 128), jnp.float32),)
+)
+def kernel(x_ref, o_ref, smem):
+    smem[0] = x_ref[0]
+    plgpu.commit_smem()
+    smem[1] = x_ref[1]
+    plgpu.copy_smem_to_gmem(smem.at[0], o_ref.at[0])
+    @pl.when(x_ref[0, 0] == 0)
+    def _():
+        plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(smem.at[1], o_ref.at[1])
+    plgpu.wait_smem_to_gmem(0)
+kernel(jnp.stack([x, x]))"""
+    assert not observe(observer, tmp_path, text).failures

@@ -4,7 +4,7 @@ JAX says nothing of it, and the interpreter copies what was stored; a GPU may co
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from mgpu_fix.model import Uncommitted
 from mgpu_fix.observe import jaxseam, locate
@@ -13,6 +13,10 @@ from mgpu_fix.observe import jaxseam, locate
 _FENCES = frozenset({"commit_smem", "inline_mgpu"})
 _STORES = frozenset({"swap", "addupdate", "store"})
 _COPY = "copy_smem_to_gmem"
+
+
+#: by the Ref and the identity of the equation
+_Stores: TypeAlias = dict[tuple[Any, int], Any]
 
 
 def uncommitted(closed: Any) -> tuple[Uncommitted, ...]:
@@ -26,9 +30,9 @@ class _Walk:
     def __init__(self) -> None:
         self.found: list[Uncommitted] = []
 
-    def run(self, jaxpr: Any, roots: dict[Any, Any], dirty: dict[Any, Any]) -> dict[Any, Any]:
-        """Follow a jaxpr. ``roots`` says which Ref a variable stands for, ``dirty`` holds the last store into each Ref
-        that nothing committed; returns what is dirty afterwards."""
+    def run(self, jaxpr: Any, roots: dict[Any, Any], dirty: _Stores) -> _Stores:
+        """Follow a jaxpr. ``roots`` says which Ref a variable stands for, ``dirty`` holds the stores that nothing
+        committed; returns those of afterwards."""
         dirty = dict(dirty)
         for equation in jaxpr.eqns:
             name = jaxseam.operation_name(equation)
@@ -38,14 +42,15 @@ class _Walk:
                 if jaxseam.is_loop(equation):
                     # It may run no time at all.
                     ends.append(dirty)
-                dirty = {ref: ends[0][ref] for ref in ends[0] if all(ref in end for end in ends)}
+                dirty = {key: ends[0][key] for key in ends[0] if all(key in end for end in ends)}
             elif name in _FENCES:
                 dirty = {}
             elif name in _STORES and jaxseam.space_of(equation.invars[0].aval) == "smem":
-                dirty[self._root(roots, equation.invars[0])] = equation
+                dirty[self._root(roots, equation.invars[0]), id(equation)] = equation
             elif name == _COPY:
-                store = dirty.get(self._root(roots, equation.invars[0]))
-                places = [locate.user_place(jaxseam.frames_of(e)) for e in (equation, store) if e is not None]
+                source = self._root(roots, equation.invars[0])
+                stores = [e for (ref, _), e in dirty.items() if ref is source and _overlap(e, equation)]
+                places = [locate.user_place(jaxseam.frames_of(e)) for e in (equation, *stores[-1:])]
                 if len(places) == 2 and places[0] and places[1]:
                     self.found.append(Uncommitted(places[0], places[1]))
         return dirty
@@ -58,3 +63,9 @@ class _Walk:
     @staticmethod
     def _root(roots: dict[Any, Any], variable: Any) -> Any:
         return roots.get(variable, variable)
+
+
+def _overlap(store: Any, copy: Any) -> bool:
+    """Whether a copy surely takes something that a store put there: one of them is of the whole, or both are equal."""
+    stored, copied = jaxseam.part_of_ref(store), jaxseam.part_of_ref(copy)
+    return not stored[0] or not copied[0] or stored == copied

@@ -471,6 +471,15 @@ def operation_name(equation: Any) -> str:
     return str(equation.primitive.name).removesuffix("_p")
 
 
+def part_of_ref(equation: Any) -> tuple[str, tuple[str, ...]]:
+    """A name for the part of its first Ref that a store or a copy works on, equal only for equal parts: how it is taken,
+    empty for the whole, and by which values."""
+    tree = equation.params.get("tree", equation.params.get("src_transforms_treedef"))
+    leaves = equation.invars[2 : 2 + tree.num_leaves]
+    whole = tree == jax.tree.structure(())
+    return "" if whole else str(tree), tuple(str(getattr(leaf, "val", id(leaf))) for leaf in leaves)
+
+
 def is_loop(equation: Any) -> bool:
     """Whether what an operation runs may run again on its own results."""
     return equation.primitive.name in ("scan", "while")
