@@ -472,8 +472,8 @@ def operation_name(equation: Any) -> str:
 
 
 def part_of_ref(equation: Any) -> tuple[str, tuple[str, ...]]:
-    """A name for the part of its first Ref that a store or a copy works on, equal only for equal parts: how it is taken,
-    empty for the whole, and by which values."""
+    """A name for the part of its first Ref that a store or a copy works on, equal only for equal parts: how it is
+    taken, empty for the whole, and by which values."""
     tree = equation.params.get("tree", equation.params.get("src_transforms_treedef"))
     leaves = equation.invars[2 : 2 + tree.num_leaves]
     whole = tree == jax.tree.structure(())
