@@ -109,7 +109,7 @@ def digest_arrays(arrays: Sequence[np.ndarray]) -> str:
     for array in arrays:
         h.update(f"{array.dtype}{array.shape}".encode())
         # As they lie in memory: a copy of a large array costs as much as its digest.
-        h.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        h.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return h.hexdigest()[:24]
 
 
