@@ -291,7 +291,7 @@ class MovableRegion(WarpRegion):
                 home = self.names.home(name.id, name)
                 if any(use not in inside for use in (self.names.uses(name.id, home) if home else ())):
                     raise NoFix(f"`{name.id}` is needed in several parts of the region")
-        self._check_statements_of([owner])
+        self._check_statements_of([*dict.fromkeys((self.function, owner))])
         self._check_names()
 
     def _moved(self) -> list[ast.FunctionDef]:

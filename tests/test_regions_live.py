@@ -40,6 +40,20 @@ def kernel(x_ref, o_ref):
         def _():
             o_ref[...] = jnp.exp(x_ref[...]) * s
 kernel(x)""",
+    "parameters of the region's own, where it would be split": """
+@plgpu.kernel(
+    out_type=F, scratch_types=(plgpu.SMEM((128,), jnp.float32), plgpu.Barrier()), compiler_params=WARPGROUP
+)
+def kernel(x_ref, o_ref, smem, barrier):
+    s = 2.0
+    @plgpu.warp_map
+    def _(warp_id, s=3.0):
+        @pl.when(warp_id == 0)
+        def _():
+            plgpu.copy_gmem_to_smem(x_ref, smem, barrier)
+            plgpu.barrier_wait(barrier)
+            o_ref[...] = jnp.exp(smem[...]) * s
+kernel(x)""",
     "stores on the line that names the warp": """
 @plgpu.kernel(out_type=(F, I))
 def kernel(x_ref, o_ref, c_ref):
