@@ -333,47 +333,6 @@ class WgmmaOperandTransforms(_Diagnosed):
     signatures = (Signature("ValueError", r"^When WGMMA \w+ is passed in as a ref, it must be transformed by"),)
 
 
-class RenamedName(_Diagnosed):
-    """A name of `pl` or `plgpu` that this version of JAX does not have.
-
-    ## What it means
-
-    Pallas is experimental: names come and go with every release. The code was written for an older version of JAX, or
-    for a newer one.
-
-    ## Why it happens
-
-    | old | new | gone in |
-    |---|---|---|
-    | `plgpu.GPUCompilerParams`, `plgpu.GPUMesh`, … | without `GPU` | 0.7.0 |
-    | `pl.load`, `pl.store` | `ref[idx]`, `ref[idx] = value` | 0.9.0 |
-    | `plgpu.TransposeTransform` | `ref.transpose(...)` | 0.10.1 |
-    | `pl.dot` | `jnp.dot` | 0.11.2 |
-
-    ## Example
-
-    ```python
-    compiler_params=plgpu.GPUCompilerParams()
-    ```
-
-    ## Use instead
-
-    ```python
-    compiler_params=plgpu.CompilerParams()
-    ```
-    """
-
-    code = "MGF902"
-    name = "renamed-name"
-    jax = "any"
-    by_hand = "look the name up in JAX's Pallas changelog"
-    signatures = (
-        Signature("AttributeError", r"^module 'jax\.experimental\.pallas(\.mosaic_gpu)?' has no attribute '"),
-        Signature("AttributeError", r"^(pl|plgpu)\.\w+ was deprecated in JAX .* removed in JAX"),
-        Signature("ImportError", r"^cannot import name '\w+' from 'jax\.experimental\.pallas(\.mosaic_gpu)?'"),
-    )
-
-
 class PallasCallRemoved(_Diagnosed):
     """`pl.pallas_call` no longer compiles for Mosaic GPU.
 
@@ -511,7 +470,6 @@ RULES = (
     ScratchArguments(),
     PipelineBodyIndices(),
     WgmmaOperandTransforms(),
-    RenamedName(),
     PallasCallRemoved(),
     RemovedArgument(),
     ProgramIdOverMesh(),

@@ -3,29 +3,26 @@
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import libcst as cst
 
-from mgpu_fix.catalogue import NoFix, Rule, Signature
-from mgpu_fix.model import Candidate, Edit, Failure
+from mgpu_fix.catalogue import NoFix, Signature
+from mgpu_fix.model import Candidate, Edit, Upgrade
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
-from mgpu_fix.source.names import FunctionNode
+from mgpu_fix.versions import Window, parse
 
 from .arguments import Run, in_order, runs, without
-
-RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
-
-#: What becomes of a call's arguments, by their place in the source, or of a key (place 0).
-Plan: TypeAlias = Mapping[int, "_Change"]
+from .callees import Callees, starred
+from .drift import Change, DriftRule, changes, guarded
 
 #: What stands between two arguments, or between a callee and its first one.
 _LEAD = re.compile(r"(?:[\s\\)]|#.*)*[,(](?:[\s\\]|#.*)*")
 
 
-class RenamedArgument(Rule):
+class RenamedArgument(DriftRule):
     """A kernel is declared with ``out_shape=`` or ``scratch_shapes=``, which newer JAX no longer accepts.
 
     ## What it means
@@ -85,281 +82,156 @@ class RenamedArgument(Rule):
         ),
         Signature("ValueError", r"^Cannot specify both (out_shape and out_type|scratch_shapes and scratch_types)"),
     )
+    nothing = "no call here that passes out_shape or scratch_shapes was traced to plgpu.kernel or pl.kernel"
 
-    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
-        """One candidate that brings every call in the file up to date."""
-        names = Names(source)
-        plans = _Calls(names).plans()
-        if not plans:
-            raise NoFix("no call here that passes out_shape or scratch_shapes was traced to plgpu.kernel or pl.kernel")
-        try:
-            return [Candidate(_title(plans), tuple(_edits(source, names, plans)))]
-        except SourceError as e:
-            raise NoFix(str(e)) from e
+    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+        """One for each argument that a call in the file, or a dictionary for one, gives by an old name."""
+        for group in _groups(window):
+            if any(old in names.source.text for old in group.renamed) or group.places:
+                yield from _Uses(names, group).upgrades(window)
 
 
 RULES = (RenamedArgument(),)
 
 
 @dataclass(frozen=True)
-class _Change:
-    """The new name for ``old``; or ``old`` is dropped, as the new name is given too."""
+class _Group:
+    """Functions whose arguments were renamed alike. ``places`` are indices of those that now go by keyword only."""
 
-    old: str
-    drop: bool = False
+    changes: Mapping[tuple[str, str], Change]
+    renamed: Mapping[str, str]
+    places: Mapping[str, Mapping[int, str]]
 
     @property
-    def new(self) -> str:
-        return RENAMED[self.old]
+    def callees(self) -> set[str]:
+        """Dotted names of the functions."""
+        return {symbol for symbol, _ in self.changes}
+
+
+def _groups(window: Window) -> list[_Group]:
+    keywords: dict[str, dict[str, Change]] = {}
+    for change in changes("keyword", window):
+        keywords.setdefault(change.symbol, {})[change.argument] = change
+    places: dict[str, dict[int, str]] = {}
+    for change in changes("positional", window):
+        if change.index is not None and change.argument in keywords.get(change.symbol, {}):
+            places.setdefault(change.symbol, {})[change.index] = change.argument
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for symbol, given in keywords.items():
+        alike.setdefault(tuple(sorted((old, c.new) for old, c in given.items())), []).append(symbol)
+    return [
+        _Group(
+            {(s, old): keywords[s][old] for s in symbols for old, _ in renamed},
+            dict(renamed),
+            {s: places[s] for s in symbols if s in places},
+        )
+        for renamed, symbols in alike.items()
+    ]
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """Something that, called, hands its keyword arguments to ``plgpu.kernel`` or ``pl.kernel``.
+class _Rename:
+    """The new name for ``old``; or ``old`` is dropped, as the new name is given too."""
 
-    ``position`` is where it takes the output type positionally, None where it does not or may go on doing so.
-    ``own`` are keywords of the old names that it does not hand on, because they are parameters of its own.
-    """
-
-    position: int | None = None
-    own: frozenset[str] = frozenset()
+    old: str
+    new: str
+    drop: bool = False
 
 
-_ENTRIES = {
-    "jax.experimental.pallas.mosaic_gpu.kernel": _Entry(position=1),
-    "jax._src.pallas.mosaic_gpu.core.kernel": _Entry(position=1),
-    "jax.experimental.pallas.kernel": _Entry(),
-    "jax._src.pallas.helpers.kernel": _Entry(),
-}
+#: What becomes of a call's arguments, by their place in the source, or of a key (place 0).
+Plan: TypeAlias = Mapping[int, _Rename]
 
 
-class _Calls:
-    """The calls of one file that end in a kernel entry point, and the dictionaries that are spread into them."""
+class _Uses:
+    """What is to be renamed in one file, for one group of functions."""
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self._entries: dict[tuple[ast.AST, bool], _Entry | None] = {}
-        self._spread: dict[ast.expr, bool] = {}
+    def __init__(self, names: Names, group: _Group) -> None:
+        self.names, self.group = names, group
+        self.callees = Callees(names, group.callees, {*group.renamed, *group.renamed.values()})
 
-    def plans(self) -> dict[ast.expr, Plan]:
+    def upgrades(self, window: Window) -> Iterator[Upgrade]:
+        """One for each argument, or one for them all where one call gives an old and the new name of one."""
+        reason = ""
+        try:
+            plans = self._plans()
+        except NoFix as e:
+            plans, reason = {}, str(e)
+            yield self._upgrade({}, window, reason)
+        if any(change.drop for plan in plans.values() for change in plan.values()):
+            yield self._upgrade(plans, window)
+            return
+        for change in self.group.changes.values():
+            mine = {
+                node: {i: r for i, r in plan.items() if self._change(node, r) is change} for node, plan in plans.items()
+            }
+            if any(mine.values()):
+                yield self._upgrade({node: plan for node, plan in mine.items() if plan}, window)
+
+    def _change(self, node: ast.expr, rename: _Rename) -> Change:
+        """The line of the table that a rename follows."""
+        callee = self.callees.of(node) if isinstance(node, ast.Call) else None
+        by_name = {c.argument: c for c in self.group.changes.values() if c.argument == rename.old}
+        return self.group.changes.get((callee[0].dotted if callee else "", rename.old)) or by_name[rename.old]
+
+    def _upgrade(self, plans: Mapping[ast.expr, Plan], window: Window, reason: str = "") -> Upgrade:
+        followed = {self._change(node, r) for node, plan in plans.items() for r in plan.values()}
+        followed = followed or set(self.group.changes.values())
+        candidate = None
+        if not reason:
+            try:
+                edits = tuple(_edits(self.names.source, self.names, plans))
+                candidate = Candidate(_title(plans), edits)
+            except SourceError as e:
+                reason = str(e)
+        return Upgrade(
+            symbol=", ".join(sorted(change.shown for change in followed)),
+            places=tuple(self.names.source.span(node) for node in plans),
+            candidate=candidate,
+            due=any(change.fails(window) for change in followed),
+            words=tuple(sorted(change.argument for change in followed)),
+            gone=min((change.gone for change in followed), key=parse),
+            reason=reason,
+        )
+
+    def _plans(self) -> dict[ast.expr, Plan]:
         """What to change in each call or key. Raises NoFix where an old and a new name contradict each other."""
         found: dict[ast.expr, Plan] = {}
         for call in self.names.nodes(ast.Call):
-            if call.args or any(keyword.arg in RENAMED for keyword in call.keywords):
-                found[call] = _plan(self._arguments(call))
+            if call.args or any(keyword.arg in self.group.renamed for keyword in call.keywords):
+                found[call] = _plan(self._named(call), self.group.renamed)
         for text in self.names.nodes(ast.Constant):
-            if isinstance(text.value, str) and text.value in RENAMED and self._is_key(text, text.value):
-                found[text] = {0: _Change(text.value)}
-        return {node: plan for node, plan in found.items() if plan}
+            if isinstance(text.value, str) and text.value in self.group.renamed and self.callees.is_key(text):
+                new = self.group.renamed[text.value]
+                parent = self.names.parents[text]
+                keys = parent.keys if isinstance(parent, ast.Dict) else []
+                if any(isinstance(key, ast.Constant) and key.value == new for key in keys):
+                    raise NoFix(f"{text.value} and {new} are both given in one dictionary; remove one of them")
+                found[text] = {0: _Rename(text.value, new)}
+        return {node: plan for node, plan in found.items() if plan and not guarded(self.names, node)}
 
-    def _arguments(self, call: ast.Call) -> list[tuple[str | None, ast.expr]]:
-        """The kernel's name for each argument of ``call`` (None for what does not concern us), in source order."""
-        entry, first = self._target(call) or (None, 0)
-        if entry is None:
-            if not self._is_dict(call) or not self._is_spread(call):
-                return []
-            entry = _Entry()
-        last = len(call.args) - 1
-        # What follows could not stay positional, and behind a star nobody knows the place.
-        moves = entry.position is not None and entry.position + first == last and not _starred(call)
-        arguments: list[tuple[str | None, ast.expr]] = []
-        for argument in in_order(call):
-            if isinstance(argument, ast.keyword):
-                arguments.append((None if argument.arg in entry.own else argument.arg, argument.value))
-            else:
-                arguments.append(("out_shape" if moves and argument is call.args[last] else None, argument))
-        return arguments
-
-    def _target(self, call: ast.Call) -> tuple[_Entry, int] | None:
-        """What ``call`` calls, or binds arguments of with ``functools.partial``, and where its arguments begin."""
-        first = 1 if call.args and self.names.resolve(call.func) == "functools.partial" else 0
-        entry = self._entry(call.args[0] if first else call.func)
-        return (entry, first) if entry else None
-
-    def _entry(self, callee: ast.expr) -> _Entry | None:
-        """What a callee does with its arguments, None where it does not hand them on to a kernel."""
-        known = _ENTRIES.get(self.names.resolve(callee) or "")
-        if known:
-            return known
-        if isinstance(callee, ast.Call):
-            entry, first = self._target(callee) or (None, 0)
-            bound = len(callee.args) - first
-            return replace(entry, position=_shifted(entry.position, bound, callee)) if entry and first else None
-        definitions, skip = self._definitions(callee)
-        entries = {self._defined(definition, skip) for definition in definitions}
-        return entries.pop() if len(entries) == 1 else None
-
-    def _defined(self, definition: ast.AST, skip: bool) -> _Entry | None:
-        key = definition, skip
-        if key not in self._entries:
-            self._entries[key] = None  # what is defined by itself is unknown
-            if isinstance(definition, FunctionNode):
-                self._entries[key] = self._wrapper(definition, skip)
-            elif isinstance(definition, ast.expr):
-                self._entries[key] = self._entry(definition)
-        return self._entries[key]
-
-    def _wrapper(self, function: FunctionNode, skip: bool) -> _Entry | None:
-        """A function that hands its ``**kwargs`` on to a kernel; ``skip`` its first parameter, which is bound."""
-        taken = function.args
-        if taken.kwarg is None or not self._is_only_spread(taken.kwarg):
-            return None
-        own = {p.arg for p in (*_positional(function), *taken.kwonlyargs)}
-        return _Entry(self._star_position(function, skip), frozenset(own & RENAMED.keys()))
-
-    def _star_position(self, function: FunctionNode, skip: bool) -> int | None:
-        """Where the output type stands in a call of a function that hands its ``*args`` on to a kernel."""
-        star = function.args.vararg
-        uses = self.names.uses(star.arg, function) if star else []
-        if len(uses) != 1:
-            return None
-        starred = self.names.parents[uses[0]]
-        call = self.names.parents[starred]
-        if not isinstance(call, ast.Call) or starred not in call.args:
-            return None
-        entry, first = self._target(call) or (None, 0)
-        before = call.args[first : call.args.index(starred)]
-        if entry is None or entry.position is None or len(before) > entry.position:
-            return None
-        return len(_positional(function)) - skip + entry.position - len(before)
-
-    def _definitions(self, callee: ast.expr) -> tuple[Sequence[ast.AST], bool]:
-        """What a name or an attribute of a class in this file is bound to, and whether its first parameter is taken."""
-        match callee:
-            case ast.Name():
-                return self.names.bindings(callee.id, callee), False
-            case ast.Attribute(value=ast.Name() as owner):
-                owners, instance = self._class(owner)
-                for class_ in owners:
-                    found = self.names.members(class_).get(callee.attr)
-                    if found:
-                        kinds = {getattr(d, "id", "") for f in found for d in getattr(f, "decorator_list", [])}
-                        return found, "staticmethod" not in kinds and (instance or "classmethod" in kinds)
-        return [], False
-
-    def _class(self, owner: ast.Name) -> tuple[Sequence[ast.ClassDef], bool]:
-        """The class that a name stands for, with its bases in this file, and whether it is ``self`` or ``cls``."""
-        binding = self.names.binding(owner.id, owner)
-        instance = isinstance(binding, ast.arg)
-        if binding is not None and instance:
-            function = self.names.scope(binding)
-            is_first = isinstance(function, FunctionNode) and [binding] == _positional(function)[:1]
-            binding = self.names.parents.get(function) if is_first else None
-        classes = [binding] if isinstance(binding, ast.ClassDef) else []
-        for class_ in classes:
-            bases = [self.names.binding(base.id, base) for base in class_.bases if isinstance(base, ast.Name)]
-            classes += [base for base in bases if isinstance(base, ast.ClassDef) and base not in classes]
-        return classes, instance
-
-    def _is_dict(self, call: ast.Call) -> bool:
-        return isinstance(call.func, ast.Name) and call.func.id == "dict" and self.names.home("dict", call) is None
-
-    def _is_spread(self, value: ast.expr) -> bool:
-        """Whether a dictionary goes nowhere but into the keyword arguments of kernels."""
-        if value not in self._spread:
-            self._spread[value] = False  # what only goes around in a circle does not go into a kernel
-            self._spread[value] = self._goes_into_kernel(value)
-        return self._spread[value]
-
-    def _goes_into_kernel(self, value: ast.expr) -> bool:
-        parent = self.names.parents[value]
-        match parent:
-            case ast.Dict():
-                spread = [v for k, v in zip(parent.keys, parent.values, strict=True) if k is None]
-                return value in spread and self._is_spread(parent)
-            case ast.BoolOp() | ast.IfExp():
-                return self._is_spread(parent)
-            case ast.Assign(targets=[ast.Name() as target]) | ast.AnnAssign(target=ast.Name() as target):
-                return self._is_only_spread(target)
-            case ast.Call() if value in parent.args:
-                return self._is_taken(parent, value)
-            case ast.keyword():
-                call = cast(ast.Call, self.names.parents[parent])
-                return (parent.arg is None and self._target(call) is not None) or self._is_taken(call, parent)
-        return False
-
-    def _is_taken(self, call: ast.Call, argument: ast.expr | ast.keyword) -> bool:
-        """Whether a dictionary that is an argument of ``call`` is only spread there."""
-        if self._is_dict(call):
-            return self._is_spread(call)
-        definitions, skip = self._definitions(call.func)
-        match definitions:
-            case [ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() as function] if not _starred(call):
-                by_place = _positional(function)[skip:]
-                by_name = {p.arg: p for p in (*by_place, *function.args.kwonlyargs)}
-                if isinstance(argument, ast.keyword):
-                    parameter = by_name.get(argument.arg or "")
-                else:
-                    parameter = dict(zip(call.args, by_place, strict=False)).get(argument)
-                return parameter is not None and self._is_only_spread(parameter)
-        return False
-
-    def _is_only_spread(self, binding: ast.Name | ast.arg) -> bool:
-        """Whether the one value of a name is used only in kernels' keyword arguments, or to get or set a key of it.
-
-        What callers pass under an old name is their function's own business where the function looks at that key.
-        """
-        name = binding.id if isinstance(binding, ast.Name) else binding.arg
-        home = self.names.home(name, binding)
-        if home is None or len(self.names.members(home)[name]) != 1:
-            return False
-        looked_at = {*RENAMED, *RENAMED.values()} if isinstance(binding, ast.arg) else {}
-        uses = self.names.uses(name, home)
-        spread = [use for use in uses if self._is_spread(use)]
-        keys = [self._key(use) for use in uses if use not in spread]
-        return bool(spread) and all(key is not None and key.value not in looked_at for key in keys)
-
-    def _key(self, use: ast.expr) -> ast.Constant | None:
-        """The key that is looked up or set in the dictionary ``use``."""
-        parent = self.names.parents[use]
-        if isinstance(parent, ast.Attribute):
-            parent = self.names.parents[parent]
-        keys = [n for n in ast.iter_child_nodes(parent) if isinstance(n, ast.Constant)]
-        return next((key for key in keys if _keyed(parent, key) is use), None)
-
-    def _is_key(self, text: ast.Constant, old: str) -> bool:
-        """Whether a text is a key of a dictionary that is only spread into kernels."""
-        parent = self.names.parents[text]
-        if isinstance(parent, ast.Dict) and text in parent.keys and self._is_spread(parent):
-            if any(isinstance(key, ast.Constant) and key.value == RENAMED[old] for key in parent.keys):
-                raise NoFix(f"{old} and {RENAMED[old]} are both given in one dictionary; remove one of them")
-            return True
-        subject = _keyed(parent, text)
-        value = self.names.binding(subject.id, subject) if isinstance(subject, ast.Name) else None
-        return isinstance(value, ast.expr) and self._is_spread(value)
+    def _named(self, call: ast.Call) -> list[tuple[str | None, ast.expr]]:
+        """JAX's old name for each argument of ``call`` (None for what does not concern us), in source order."""
+        arguments = self.callees.arguments(call)
+        callee, _ = self.callees.of(call) or (None, 0)
+        places = self.group.places.get(callee.dotted, {}) if callee else {}
+        last = max((a.index for a in arguments), default=-1)
+        named: list[tuple[str | None, ast.expr]] = []
+        for argument in arguments:
+            # What follows it could not stay positional, and behind a star nobody knows the place.
+            moves = argument.index == last and not starred(call)
+            name = argument.parameter or (places.get(argument.index) if moves else None)
+            named.append((name, argument.value))
+        return named
 
 
-def _keyed(parent: ast.AST, key: ast.Constant) -> ast.expr | None:
-    """The dictionary whose ``key`` is looked up or set in ``parent``, which holds the key."""
-    match parent:
-        case ast.Subscript(value=subject) | ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[subject]):
-            return subject
-        case ast.Call(func=ast.Attribute(value=subject, attr="get" | "pop" | "setdefault"), args=[first, *_]):
-            return subject if first is key else None
-    return None
-
-
-def _positional(function: FunctionNode) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args]
-
-
-def _starred(call: ast.Call) -> bool:
-    return any(isinstance(argument, ast.Starred) for argument in call.args)
-
-
-def _shifted(position: int | None, bound: int, call: ast.Call) -> int | None:
-    """A place among the arguments that are left when the first ``bound`` are given."""
-    return None if position is None or position < bound or _starred(call) else position - bound
-
-
-def _plan(arguments: Sequence[tuple[str | None, ast.expr]]) -> Plan:
-    plan: dict[int, _Change] = {}
-    for old, new in RENAMED.items():
+def _plan(arguments: Sequence[tuple[str | None, ast.expr]], renamed: Mapping[str, str]) -> Plan:
+    plan: dict[int, _Rename] = {}
+    for old, new in renamed.items():
         given = [i for i, (name, _) in enumerate(arguments) if name in (old, new)]
         if len(given) > 1 and len({ast.dump(arguments[i][1]) for i in given}) > 1:
             raise NoFix(f"{old} and {new} are both given and differ; only you can tell which one is meant")
         kept = next((i for i in given if arguments[i][0] == new), given[0] if given else None)
-        plan |= {i: _Change(old, drop=i != kept) for i in given if arguments[i][0] == old}
+        plan |= {i: _Rename(old, new, drop=i != kept) for i in given if arguments[i][0] == old}
     return plan
 
 
@@ -369,7 +241,7 @@ def _title(plans: Mapping[ast.expr, Plan]) -> str:
     return f"{phrases[0].upper()}{phrases[1:]} ({count} call site{'s' if count > 1 else ''})"
 
 
-def _phrase(node: ast.expr, place: int, change: _Change) -> str:
+def _phrase(node: ast.expr, place: int, change: _Rename) -> str:
     if change.drop:
         return f"drop {change.old}, which repeats {change.new}"
     if isinstance(node, ast.Call) and not isinstance(in_order(node)[place], ast.keyword):
@@ -385,7 +257,7 @@ def _edits(source: SourceFile, names: Names, plans: Mapping[ast.expr, Plan]) -> 
             yield from (_token(source, node, place, c) for node in run.nodes for place, c in plans[node].items())
 
 
-def _token(source: SourceFile, node: ast.expr, place: int, change: _Change) -> Edit:
+def _token(source: SourceFile, node: ast.expr, place: int, change: _Rename) -> Edit:
     """A new name in place: LibCST would take a hundred times as long to change no more than this."""
     if not isinstance(node, ast.Call):
         start, end = source.bounds(node)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from mgpu_fix.model import Candidate, Failure
-from mgpu_fix.source import SourceFile
+from mgpu_fix.model import Candidate, Failure, Upgrade
+from mgpu_fix.source import Names, SourceFile
+from mgpu_fix.versions import Window
 
 GROUP = "mgpu_fix.codemods"
 
@@ -66,6 +67,10 @@ class Rule(abc.ABC):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """Ways to fix ``failure`` in ``source``, best first. Pure. May raise :class:`NoFix` with a reason."""
 
+    def upgrades(self, names: Names, window: Window) -> Iterable[Upgrade]:
+        """What JAX at the end of ``window`` spells differently in a file, seen in its source alone. Pure."""
+        return ()
+
     @property
     def page(self) -> str:
         """The explain page, Markdown."""
@@ -101,6 +106,19 @@ class Catalogue:
     def find(self, query: str) -> Rule | None:
         """The rule with that code or name."""
         return next((r for r in self.rules if query.lower() in (r.code.lower(), r.name)), None)
+
+    def named(self, text: str) -> list[Rule]:
+        """The rules of those codes or names, with commas between. Raises CatalogueError where there is none."""
+        found = [(name, self.find(name)) for part in text.split(",") if (name := part.strip())]
+        for name, rule in found:
+            if rule is None:
+                raise CatalogueError(f"no rule is called {name}; mgpu-fix rules lists them")
+        return [rule for _, rule in found if rule]
+
+    def chosen(self, select: str, ignore: str) -> list[Rule]:
+        """The rules selected, all where ``select`` is empty, without those to be ignored. Raises CatalogueError."""
+        ignored = self.named(ignore)
+        return [rule for rule in self.named(select) or self.rules if rule not in ignored]
 
     def recognise(self, text: str) -> list[Rule]:
         """Rules whose signatures occur in a pasted message or traceback, most specific first."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mgpu_fix import __version__
+from mgpu_fix.console import Output, UsageError
 from mgpu_fix.levels import VerifiedBy
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ Budget = Annotated[float, typer.Option(help="Seconds that the interpreter may sp
 Arch = Annotated[str, typer.Option(help="GPU to lower for: sm_90a (Hopper) or sm_100a (Blackwell).")]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
+From = Annotated[str, typer.Option("--from", metavar="V", help="The JAX that the code was written for.")]
+To = Annotated[str, typer.Option("--to", metavar="V", help="The JAX to bring it to, else the one installed.")]
 OutputFormat = Annotated[Format, typer.Option(help="Report format.")]
 Color = Annotated[Colour, typer.Option("--color", help="Colour the report.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what blocks a file.")]
@@ -102,10 +105,10 @@ def apply(
 
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
     if diff and check_only:
-        raise commands.UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
+        raise UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
     program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, include_caught, cold)
     task = Task(tuple(files), "preview" if diff or check_only else "apply", options, program)
-    output = commands.Output(output_format.value, color.value, diff, quiet or check_only, verbose)
+    output = Output(output_format.value, color.value, diff, quiet or check_only, verbose)
     return commands.repair(task, output, _early)
 
 
@@ -135,8 +138,36 @@ def check(
 
     options = Options(commands.codes(select), commands.codes(ignore))
     program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, include_caught, cold)
-    output = commands.Output(output_format.value, color.value, quiet=quiet, verbose=verbose)
+    output = Output(output_format.value, color.value, quiet=quiet, verbose=verbose)
     return commands.repair(Task(tuple(files), "check", options, program), output, _early)
+
+
+@app.command()
+def upgrade(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Python files, and folders of them.")],
+    since: From = "",
+    to: To = "",
+    diff: Annotated[bool, typer.Option("--diff", help="Print a patch for git apply; write nothing.")] = False,
+    check_only: Annotated[bool, typer.Option("--check", help="Write and print nothing; exit 1 on a change.")] = False,
+    unsafe_fixes: Annotated[
+        bool, typer.Option("--unsafe-fixes", help="Also make changes that may not mean the same.")
+    ] = False,
+    select: Select = "",
+    ignore: Ignore = "",
+    jobs: Annotated[int, typer.Option(help="Processes that share the files out, else one for each core.", min=0)] = 0,
+    output_format: OutputFormat = Format.TEXT,
+    color: Color = Colour.AUTO,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> int:
+    """Bring code to a newer version of JAX, without running it. Nothing is proven by that; apply proves."""
+    from mgpu_fix import upgrading
+
+    if diff and check_only:
+        raise UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
+    output = Output(output_format.value, color.value, diff, quiet or check_only, verbose)
+    chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs)
+    return upgrading.upgrade(tuple(paths), chosen, output, write=not (diff or check_only))
 
 
 @app.command()
@@ -200,6 +231,7 @@ def run(early: "Observer | None" = None) -> int:
 
 
 def _failed(error: Exception) -> int:
+    # Only loaded modules can have raised what they define.
     from mgpu_fix import commands
 
     if isinstance(error, commands.ERRORS):

@@ -2,55 +2,32 @@
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TextIO
 
 from mgpu_fix import __version__
 from mgpu_fix.catalogue import CatalogueError, Rule, load
+from mgpu_fix.console import Output, OutputError, Progress, UsageError, is_terminal, say
 from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
-from mgpu_fix.model import Report, to_json
+from mgpu_fix.model import to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.repair import Task, carry_out, exit_code
 from mgpu_fix.report import json as json_report
-from mgpu_fix.report.text import TextReport
-
-
-class UsageError(Exception):
-    """Options that do not fit together or name nothing; the message is one line."""
-
-
-class OutputError(Exception):
-    """The report cannot be written, whatever was done to the files."""
-
+from mgpu_fix.report.tell import Teller
 
 #: what stops a command with one line and exit code 2
 ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 
 
-@dataclass(frozen=True)
-class Output:
-    """How a report is told: ``format`` is text or json, ``colour`` auto, always or never, ``patch`` prints the diff
-    alone to standard output and everything else to standard error."""
-
-    format: str = "text"
-    colour: str = "auto"
-    patch: bool = False
-    quiet: bool = False
-    verbose: bool = False
-
-
 def repair(task: Task, output: Output, observer: Observer | None) -> int:
     """``apply`` and ``check``."""
     _check(task.options)
-    with _running(observer) as running, _Progress(not output.quiet and _is_terminal(sys.stderr)) as progress:
+    with _running(observer) as running, Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
         report = carry_out(task, running, load(), progress.say)
-    _tell(report, task, output)
+    Teller(output, task.mode == "apply").whole(report)
     return exit_code(report, task.mode)
 
 
@@ -67,9 +44,9 @@ def explain(query: str, as_json: bool) -> int:
         raise UsageError(f"no rule knows {what}; mgpu-fix rules lists them")
     rule = found[0]
     if as_json:
-        _say(json_report.dump(_described(rule)) + "\n")
+        say(json_report.dump(_described(rule)) + "\n")
     else:
-        _say(f"# {rule.code} {rule.name}\n\n{rule.page}\n\nSeen on JAX {rule.jax}.\n")
+        say(f"# {rule.code} {rule.name}\n\n{rule.page}\n\nSeen on JAX {rule.jax}.\n")
     return 0
 
 
@@ -77,11 +54,11 @@ def rules(as_json: bool) -> int:
     """The catalogue."""
     found = sorted(load().rules, key=lambda r: r.code)
     if as_json:
-        _say(json_report.dump([_described(r) for r in found]) + "\n")
+        say(json_report.dump([_described(r) for r in found]) + "\n")
         return 0
     width = max(len(r.name) for r in found)
     for rule in found:
-        _say(f"{rule.code}  {rule.name:{width}}  {'repairs ' if rule.repairs else 'explains'}  {rule.summary}\n")
+        say(f"{rule.code}  {rule.name:{width}}  {'repairs ' if rule.repairs else 'explains'}  {rule.summary}\n")
     return 0
 
 
@@ -106,7 +83,7 @@ def doctor(observer: Observer | None) -> int:
         "gpu       no: this version of mgpu-fix runs no kernel on a GPU",
         f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}",
     ]
-    _say("".join(f"{line}\n" for line in lines))
+    say("".join(f"{line}\n" for line in lines))
     return 0
 
 
@@ -148,13 +125,8 @@ def _command(run: str | None, module: str | None) -> Command | None:
 
 
 def codes(text: str) -> tuple[str, ...]:
-    """Codes of the rules named in an option. Raises UsageError."""
-    named = [part.strip() for part in text.split(",") if part.strip()]
-    found = [(name, load().find(name)) for name in named]
-    for name, rule in found:
-        if rule is None:
-            raise UsageError(f"no rule is called {name}; mgpu-fix rules lists them")
-    return tuple(rule.code for _, rule in found if rule)
+    """Codes of the rules named in an option. Raises CatalogueError."""
+    return tuple(rule.code for rule in load().named(text))
 
 
 def _check(options: Options) -> None:
@@ -165,37 +137,6 @@ def _check(options: Options) -> None:
         raise UsageError(
             f"this version cannot prove by {options.require.value}; --require takes interpreter or lowered"
         )
-
-
-def _tell(report: Report, task: Task, output: Output) -> None:
-    stream = sys.stderr if output.patch else sys.stdout
-    terminal = _is_terminal(stream) and "NO_COLOR" not in os.environ
-    colour = output.colour == "always" or (output.colour == "auto" and terminal)
-    if output.format == "json":
-        _say(json_report.render(report))
-    elif output.patch:
-        _say("".join(file.diff for file in report.files), errors="surrogateescape")
-    if output.quiet:
-        _say("".join(f"{f.path}: {f.reason}\n" for f in report.files if f.status == "blocked"), sys.stderr)
-    elif output.format != "json":
-        text = TextReport(colour, task.mode == "apply", output.verbose)
-        _say(text.render(report, diffs=not output.patch), stream)
-
-
-def _say(text: str, stream: TextIO | None = None, errors: str = "replace") -> None:
-    """Write UTF-8, whatever the terminal's encoding. A patch of a file that is not UTF-8 is that file's own bytes."""
-    stream = stream or sys.stdout
-    if stream is None or not text:
-        return
-    try:
-        stream.flush()
-        stream.buffer.write(text.encode("utf-8", errors))
-        stream.buffer.flush()
-    except BrokenPipeError:
-        # Whoever read it has seen enough; the exit code still tells what was done.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except OSError as e:
-        raise OutputError(f"the report cannot be written: {e.strerror}") from e
 
 
 def _described(rule: Rule) -> dict[str, object]:
@@ -210,41 +151,3 @@ def _running(observer: Observer | None) -> Iterator[Observer]:
         yield running
     finally:
         running.close()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
-
-
-class _Progress:
-    """One line on a terminal that says what is going on, once it takes more than a second."""
-
-    def __init__(self, on: bool) -> None:
-        self.on, self.text = on, ""
-        self._timer: threading.Timer | None = None
-        self._shown = False
-
-    def say(self, text: str) -> None:
-        """What is going on now."""
-        self.text = text
-        if self._shown:
-            self._show()
-
-    def _show(self) -> None:
-        self._shown = True
-        sys.stderr.write(f"\r\x1b[K{self.text} …")
-        sys.stderr.flush()
-
-    def __enter__(self) -> "_Progress":
-        if self.on:
-            self._timer = threading.Timer(1.0, self._show)
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -3,7 +3,6 @@
 Pure over a :class:`Runner`: it reads no file, starts no process and writes nothing, so that a scripted runner tests it.
 """
 
-import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +25,7 @@ from mgpu_fix.model import (
     Tried,
     digest,
 )
-from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits, unified_diff
+from mgpu_fix.source import Overlap, SourceError, SourceFile, line_before, merge_edits, unified_diff
 
 #: how a run ends that proves nothing
 _UNSEEN = ("timeout", "crashed", "blocked")
@@ -435,7 +434,7 @@ class Engine:
         span = step.problem.failure.span
         line = column = None
         if span is not None and span.path == path:
-            line = _line_before(self.originals[path], step.before, span.line)
+            line = line_before(self.originals[path], step.before, span.line)
             column = span.column if line is not None else None
         rule = step.problem.rule
         assert rule is not None
@@ -474,7 +473,7 @@ class Engine:
         if span is not None:
             line, column = span.line, span.column
             if path in texts:
-                line = _line_before(self.originals[path], texts[path], span.line)
+                line = line_before(self.originals[path], texts[path], span.line)
                 column = column if line is not None else None
         return Remaining(
             code=problem.rule.code if problem.rule else None,
@@ -592,17 +591,6 @@ def _loses_comment(source: SourceFile, candidate: Candidate) -> bool:
         return bool(source.comments - source.edited(candidate.edits).comments)
     except (SourceError, Overlap):
         return False
-
-
-def _line_before(original: SourceFile, now: SourceFile, line: int) -> int | None:
-    """The line of ``original`` that became line ``line`` of ``now``; None if an edit made it."""
-    if original.data == now.data:
-        return line
-    a, b = original.text.splitlines(), now.text.splitlines()
-    for block in difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
-        if block.b < line <= block.b + block.size:
-            return block.a + line - block.b
-    return None
 
 
 def _first_line(text: str) -> str:

@@ -222,7 +222,7 @@ class Failure:
 
     ``chain`` holds (type, message) over the whole cause chain, outermost first. ``raised_at`` names JAX's own line,
     e.g. ``pallas/mpmd.py:986 in wrapper``. ``caught`` says that the program expects the error (``try``,
-    ``pytest.raises``).
+    ``pytest.raises``). ``jax`` is the version that raised it, empty where that is not known.
     """
 
     type: str
@@ -234,6 +234,7 @@ class Failure:
     raised_at: str = ""
     facts: Facts = Facts()
     caught: bool = False
+    jax: str = ""
 
 
 @dataclass(frozen=True)
@@ -355,6 +356,24 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Upgrade:
+    """A symbol that newer JAX spells or means differently: its ``places`` in a file, and what changes them all at once.
+
+    ``due`` says that JAX no longer takes the old spelling, ``words`` are what an error message calls it, ``gone`` is
+    the release that first refused it or warned of it, so that the code is older. ``candidate`` is None where nothing
+    can or should be changed; then ``reason`` says why.
+    """
+
+    symbol: str
+    places: tuple[Span, ...]
+    candidate: Candidate | None
+    due: bool
+    words: tuple[str, ...] = ()
+    gone: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Tried:
     """A candidate and what became of it."""
 
@@ -364,14 +383,16 @@ class Tried:
 
 @dataclass(frozen=True)
 class Fix:
-    """A fix that was applied, with its proof. ``line``/``column`` are of the file as it lies on disk before the fix,
-    None for a line that an earlier step made."""
+    """A fix that was applied, with its proof, None where no run was asked for.
+
+    ``line``/``column`` are of the file as it lies on disk before the fix, None for a line that an earlier step made.
+    """
 
     code: str
     name: str
     title: str
     applicability: Applicability
-    verified_by: VerifiedBy
+    verified_by: VerifiedBy | None
     path: str
     kernel: str
     line: int | None

@@ -1,24 +1,19 @@
 """One invocation from disk to disk: read the files, run the engine on each program, write what was proven, report."""
 
-import contextlib
 import functools
 import os
 import platform
-import signal
-import stat
-import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu_fix import __version__
+from mgpu_fix import __version__, disk
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.engine import Engine, Options, Outcome
 from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
-from mgpu_fix.source import SourceError, SourceFile, unified_diff
+from mgpu_fix.source import SourceFile, unified_diff
 
 
 @dataclass(frozen=True)
@@ -34,10 +29,6 @@ class Task:
     program: Program = Program("")
 
 
-class _Blocked(Exception):
-    """A file that cannot be worked on; the message is the reason."""
-
-
 def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Callable[[str], None]) -> Report:
     """Work through the files, one program each, or one for all; every file named may be edited by any of them.
 
@@ -50,8 +41,8 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     task = replace(task, files=tuple({os.path.realpath(name): name for name in reversed(task.files)}.values())[::-1])
     for name in task.files:
         try:
-            sources[os.path.realpath(name)] = _read(name)
-        except _Blocked as e:
+            sources[os.path.realpath(name)] = disk.read(name)
+        except disk.Blocked as e:
             reports[name] = FileReport(name, "blocked", reason=str(e))
     originals = dict(sources)
     touched: dict[str, FileReport] = {}
@@ -80,9 +71,10 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         reports[name] = _merged(reports.get(name), report)
     changes = {n: (originals[p], sources[p]) for n in task.files if (p := os.path.realpath(n)) in sources}
     for name, (before, after) in changes.items():
-        reports[name] = replace(reports[name], diff=unified_diff(shown_path(name), before.data, after.data))
+        reports[name] = replace(reports[name], diff=unified_diff(disk.shown_path(name), before.data, after.data))
     if task.mode == "apply":
-        _write_all(changes, reports)
+        for name, reason in disk.write_all({n: pair for n, pair in changes.items() if reports[n].diff}).items():
+            reports[name] = replace(reports[name], status="blocked", reason=reason)
     return Report(
         files=tuple(reports[name] for name in dict.fromkeys(task.files)),
         python=platform.python_version(),
@@ -113,56 +105,30 @@ def exit_code(report: Report, mode: str) -> int:
     return 1 if mode != "apply" and any(f.diff for f in report.files) else 0
 
 
-def shown_path(path: str) -> str:
-    """A path as reports and patches name it: relative where it lies under the working directory."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
-
-
-def _read(name: str) -> SourceFile:
-    try:
-        if not stat.S_ISREG(os.stat(name).st_mode) and not os.path.isdir(name):
-            raise _Blocked("it is not a regular file")
-        data = Path(name).read_bytes()
-    except IsADirectoryError:
-        raise _Blocked("it is a directory; name the Python files in it") from None
-    except FileNotFoundError:
-        raise _Blocked("there is no such file") from None
-    except OSError as e:
-        raise _Blocked(f"it cannot be read: {e.strerror}") from None
-    try:
-        source = SourceFile(os.path.realpath(name), data)
-        _ = source.tree
-    except SourceError as e:
-        place = f" (line {e.line})" if e.line else ""
-        raise _Blocked(f"{e}{place}") from None
-    return source
-
-
 def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, FileReport]:
     """What one program's run says of each file named. What lies in no named file is told of the program's own."""
     named = {os.path.realpath(f): f for f in files}
     fixes: dict[str, list[Fix]] = {}
     remaining: dict[str, list[Remaining]] = {}
     for fix in outcome.fixes:
-        fixes.setdefault(named.get(fix.path, name), []).append(replace(fix, path=shown_path(named[fix.path])))
+        fixes.setdefault(named.get(fix.path, name), []).append(replace(fix, path=disk.shown_path(named[fix.path])))
     for item in outcome.remaining:
         expected = item.reason.startswith("caught by the program")
         if not expected:
             remaining.setdefault(named.get(item.path, name), []).append(
-                replace(item, path=shown_path(item.path) if item.path else "")
+                replace(item, path=disk.shown_path(item.path) if item.path else "")
             )
     reports = {}
     for file in named.values():
         status = _status(bool(fixes.get(file)), bool(remaining.get(file)))
         reports[file] = FileReport(
-            path=shown_path(file),
+            path=disk.shown_path(file),
             status=status,
             fixes=tuple(fixes.get(file, ())),
             remaining=tuple(remaining.get(file, ())),
         )
     caught = sum(r.reason.startswith("caught by the program") for r in outcome.remaining)
-    kernels = tuple(replace(k, path=shown_path(k.path) if k.path else "") for k in outcome.kernels)
+    kernels = tuple(replace(k, path=disk.shown_path(k.path) if k.path else "") for k in outcome.kernels)
     own = replace(reports[name], kernels=kernels, output=outcome.last.output, exit_code=outcome.last.exit_code)
     reports[name] = _judged(own, outcome, caught)
     return reports
@@ -225,7 +191,7 @@ def _stopped(report: FileReport, outcome: Outcome) -> FileReport:
         reason, span, seen = f"the program stops: {last.reason}", last.span, found or unproven
     if span:
         mine = span.path == os.path.realpath(report.path)
-        reason += f" (line {span.line})" if mine else f" ({shown_path(span.path)}:{span.line})"
+        reason += f" (line {span.line})" if mine else f" ({disk.shown_path(span.path)}:{span.line})"
     if unproven:
         reason += ", after a kernel whose numbers could not be had"
     return replace(report, reason=reason, status=report.status if seen else "blocked", stopped=not unproven)
@@ -251,7 +217,7 @@ def _reports_of_one(files: Sequence[str], outcome: Outcome) -> dict[str, FileRep
     for name in files:
         report = first if name == files[0] else reports[name]
         mine = (k for k in outcome.kernels if paths[name] == (k.path if k.path in paths.values() else paths[files[0]]))
-        kernels = tuple(replace(k, path=shown_path(k.path) if k.path else "") for k in mine)
+        kernels = tuple(replace(k, path=disk.shown_path(k.path) if k.path else "") for k in mine)
         status, reason = report.status, report.reason
         if first.status == "blocked":
             status, reason = "blocked", first.reason
@@ -289,58 +255,3 @@ def _merged(a: FileReport | None, b: FileReport) -> FileReport:
         kernels=(*a.kernels, *b.kernels),
         status=_status(bool(fixes), bool(remaining)),
     )
-
-
-def _write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]], reports: dict[str, FileReport]) -> None:
-    """Write every changed file, all or none; where one cannot be written, all keep their old text and are blocked."""
-    changed = {name: pair for name, pair in changes.items() if reports[name].diff}
-    if changed and threading.current_thread() is threading.main_thread():
-        # Whoever interrupts now is too late: the work is done, and a half of it would be worse than all.
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_IGN)
-    written: list[SourceFile] = []
-    for name, (before, after) in changed.items():
-        try:
-            _check_writable(after.path)
-            _replace(after.path, after.data, before.data)
-            written.append(before)
-        except (_Blocked, OSError) as e:
-            for old in written:
-                _replace(old.path, old.data)
-            reason = str(e) if isinstance(e, _Blocked) else f"it cannot be written: {e.strerror}"
-            for other in changed:
-                why = reason if other == name else f"{name} could not be written, so nothing was"
-                reports[other] = replace(reports[other], status="blocked", reason=why)
-            return
-
-
-def _check_writable(path: str) -> None:
-    if "site-packages" in Path(path).parts or "dist-packages" in Path(path).parts:
-        raise _Blocked("it belongs to an installed package, which mgpu-fix never edits")
-    # Root may write everything, and is not meant to.
-    for what, place in (("it", path), ("its folder", os.path.dirname(path))):
-        if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
-            raise _Blocked(f"{what} is read-only; nothing was written, --diff shows the fix")
-
-
-def _replace(path: str, data: bytes, expected: bytes | None = None) -> None:
-    """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new.
-
-    Raises _Blocked where the file no longer holds what is ``expected`` of it.
-    """
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mgpu-fix-")
-    try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        os.chmod(temporary, mode)
-        if expected is not None and Path(path).read_bytes() != expected:
-            raise _Blocked("it changed on disk meanwhile; nothing was written, run mgpu-fix again")
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -1,7 +1,7 @@
 """The golden cases on disk: before, after, the patch between them, what JAX raised, and the numbers."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +40,14 @@ class Case:
         for file in sorted(self.folder.glob("failure.*.json")):
             text = file.read_text(encoding="utf-8").replace("<case>", str(self.folder))
             version = file.name.removeprefix("failure.").removesuffix(".json")
-            found[version] = [from_json(Failure, f) for f in json.loads(text)]
+            found[version] = [replace(from_json(Failure, f), jax=version) for f in json.loads(text)]
         return found
 
     def record(self, observation: Observation, jax_folder: str) -> None:
         """Keep what a run raised."""
-        text = json.dumps([to_json(f) for f in observation.failures], indent=1, ensure_ascii=False) + "\n"
+        text = (
+            json.dumps([to_json(replace(f, jax="")) for f in observation.failures], indent=1, ensure_ascii=False) + "\n"
+        )
         text = text.replace(str(self.folder), "<case>").replace(jax_folder, "<jax>/")
         (self.folder / f"failure.{observation.jax}.json").write_text(text, encoding="utf-8")
 

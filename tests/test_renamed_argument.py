@@ -538,7 +538,8 @@ def test_the_title_says_what_and_how_often() -> None:
     assert title("plgpu.kernel(a, O)") == "Pass out_type by keyword (1 call site)"
     assert title("plgpu.kernel(out_shape=O, out_type=O)") == "Drop out_shape, which repeats out_type (1 call site)"
     assert title("plgpu.kernel(out_shape=O, scratch_shapes=S)\nplgpu.kernel(a, O)") == (
-        "Pass out_type by keyword, rename out_shape to out_type, rename scratch_shapes to scratch_types (2 call sites)"
+        "Pass out_type by keyword, rename out_shape to out_type (2 call sites), "
+        "rename scratch_shapes to scratch_types (1 call site)"
     )
 
 

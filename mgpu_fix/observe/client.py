@@ -223,7 +223,7 @@ class Observer:
         for kind, value in _events(folder / "events.jsonl"):
             match kind:
                 case "failure":
-                    failures.append(from_json(Failure, value))
+                    failures.append(replace(from_json(Failure, value), jax=version))
                 case "uncaught":
                     failures[value] = replace(failures[value], caught=False)
                 case "amended":

@@ -102,6 +102,7 @@ class TextReport:
 
 
 _PROVEN = {
+    None: "unverified",
     VerifiedBy.GOLDEN: "equal to its golden file",
     VerifiedBy.GPU: "proven on the GPU",
     VerifiedBy.INTERPRETER: "proven by the interpreter's numbers",

@@ -1,7 +1,9 @@
-"""Unified diffs that ``git apply`` takes."""
+"""What changed between two texts: unified diffs that ``git apply`` takes, and where a line came from."""
 
 import difflib
 import re
+
+from mgpu_fix.source.file import SourceFile
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 
@@ -20,3 +22,14 @@ def unified_diff(path: str, before: bytes, after: bytes) -> str:
     for line in difflib.unified_diff(a, b, f"a/{name}", f"b/{name}"):
         out.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return "".join(out)
+
+
+def line_before(original: SourceFile, now: SourceFile, line: int) -> int | None:
+    """The line of ``original`` that became line ``line`` of ``now``; None if an edit made it."""
+    if original.data == now.data:
+        return line
+    a, b = original.text.splitlines(), now.text.splitlines()
+    for block in difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        if block.b < line <= block.b + block.size:
+            return block.a + line - block.b
+    return None

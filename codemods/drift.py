@@ -1,0 +1,155 @@
+"""How Pallas' interface changed from one JAX to the next: ``drift.toml`` as data, and the base of rules about it."""
+
+import abc
+import ast
+import functools
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import TypeVar
+
+from mgpu_fix.catalogue import NoFix, Rule
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Edit, Failure, Upgrade
+from mgpu_fix.source import Names, SourceError, SourceFile
+from mgpu_fix.versions import NEWEST, Window, parse
+
+from .callees import short
+
+Use = TypeVar("Use", bound=ast.AST)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of the table.
+
+    ``symbol`` is a public dotted name, ``argument`` one of its arguments where only that changed. ``kind`` is name,
+    keyword, positional (``index`` is its place), removed or behaviour. ``new`` is the new name where one stands for
+    the old one without more, ``instead`` says in a phrase what to write. JAX takes the new spelling from ``added`` on,
+    warns of the old one from ``deprecated`` on and no longer takes it from ``removed`` on. ``source`` is where this
+    was seen.
+    """
+
+    symbol: str
+    kind: str
+    source: str
+    argument: str = ""
+    index: int | None = None
+    new: str = ""
+    instead: str = ""
+    added: str = ""
+    deprecated: str = ""
+    removed: str = ""
+
+    @property
+    def word(self) -> str:
+        """What an error message calls it."""
+        return self.argument or self.symbol.rpartition(".")[2]
+
+    @property
+    def shown(self) -> str:
+        """As reports name it: ``plgpu.kernel(out_shape=)``."""
+        return f"{short(self.symbol)}({self.argument}=)" if self.argument else short(self.symbol)
+
+    @property
+    def title(self) -> str:
+        """What a fix does."""
+        if self.new:
+            return f"Rename {self.shown} to {self.new if self.argument else short(self.new)}"
+        return f"Replace {self.shown} by {self.instead}"
+
+    @property
+    def gone(self) -> str:
+        """The first release that warned of the old spelling, or no longer took it."""
+        return self.deprecated or self.removed
+
+    def concerns(self, window: Window) -> bool:
+        """Whether the old spelling fails, or is warned of, where the window ends, and the new one works there."""
+        ends = [release for release in (self.deprecated, self.removed) if release]
+        gone = any(parse(release) <= window.to for release in ends)
+        return gone and (not self.added or window.accepts(self.added))
+
+    def fails(self, window: Window) -> bool:
+        """Whether JAX at the end of the window no longer takes the old spelling."""
+        return bool(self.removed) and parse(self.removed) <= window.to
+
+
+@functools.cache
+def table() -> tuple[Change, ...]:
+    """Every change known."""
+    text = resources.files(__package__ or "").joinpath("drift.toml").read_text(encoding="utf-8")
+    return tuple(Change(**entry) for entry in tomllib.loads(text)["change"])
+
+
+def changes(kind: str, window: Window) -> list[Change]:
+    """Changes of a kind that concern a window."""
+    return [change for change in table() if change.kind == kind and change.concerns(window)]
+
+
+class DriftRule(Rule):
+    """A rule about API drift: what it repairs stands in the source, so that no run is needed to find it."""
+
+    @abc.abstractmethod
+    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+        """What newer JAX spells differently, each symbol with all its places in the file."""
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate: every place of what the failure names, and of all that would fail next."""
+        window = Window(to=parse(failure.jax) if failure.jax else NEWEST)
+        found = list(self.upgrades(Names(source), window))
+        named = [u for u in found if any(word in failure.message for word in u.words)]
+        due = [u for u in found if u.due or u in named]
+        for upgrade in named or due:
+            if upgrade.candidate is None:
+                raise NoFix(upgrade.reason)
+        fixes = [u.candidate for u in due if u.candidate is not None]
+        if not fixes:
+            raise NoFix(self.nothing)
+        first, *others = dict.fromkeys(c.title for c in fixes)
+        title = ", ".join([first, *(other[0].lower() + other[1:] for other in others)])
+        worst = next(a for a in Applicability if any(c.applicability is a for c in fixes))
+        edits = tuple(dict.fromkeys(edit for c in fixes for edit in c.edits))
+        return [Candidate(title, edits, worst, needs_oracle=any(c.needs_oracle for c in fixes))]
+
+    #: why there is no candidate, where nothing was found
+    nothing: str = "nothing in this file that newer JAX spells differently was found"
+
+
+def upgrade(
+    names: Names, change: Change, window: Window, uses: Sequence[Use], rewritten: Callable[[Use], Iterable[Edit]]
+) -> Iterator[Upgrade]:
+    """What becomes of a symbol's uses: all of them are rewritten, or, where one cannot be, none; nothing without any.
+
+    ``rewritten`` gives the edits of one use. It raises NoFix, or SourceError, with a reason.
+    """
+    if not uses:
+        return
+    candidate, reason = None, ""
+    try:
+        edits = tuple(dict.fromkeys(edit for use in uses for edit in rewritten(use)))
+        candidate = Candidate(change.title, edits)
+    except (NoFix, SourceError) as e:
+        reason = str(e)
+    places = tuple(names.source.span(use) for use in uses)
+    yield Upgrade(change.shown, places, candidate, change.fails(window), (change.word,), change.gone, reason)
+
+
+#: Errors that a program expects where it asks what this version of JAX has.
+_ASKING = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError", "TypeError"})
+_VERSION = re.compile(r"hasattr|getattr|version|signature")
+
+
+def guarded(names: Names, node: ast.AST) -> bool:
+    """Whether ``node`` runs only under a condition that asks what this version of JAX has."""
+    for outer in names.ancestors(node):
+        match outer:
+            case ast.Try(handlers=handlers) | ast.TryStar(handlers=handlers):
+                caught = {n.id for h in handlers if h.type for n in ast.walk(h.type) if isinstance(n, ast.Name)}
+                if not _ASKING.isdisjoint(caught):
+                    return True
+            case ast.If(test=test) | ast.IfExp(test=test):
+                if _VERSION.search(names.source.segment(test)):
+                    return True
+    return False

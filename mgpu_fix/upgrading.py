@@ -1,0 +1,96 @@
+"""The ``upgrade`` command, once its options are parsed. It loads no more than it needs: most trees hold no kernels."""
+
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from importlib import metadata
+
+from mgpu_fix import trees
+from mgpu_fix.console import Output, Progress, UsageError, is_terminal, say
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import FileReport, Report
+from mgpu_fix.report.tell import Teller
+from mgpu_fix.versions import NEWEST, Version, Window, parse
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Options as they were given; versions are those of JAX."""
+
+    since: str = ""
+    to: str = ""
+    select: str = ""
+    ignore: str = ""
+    unsafe: bool = False
+    jobs: int = 0
+
+
+def upgrade(paths: tuple[str, ...], chosen: Chosen, output: Output, write: bool) -> int:
+    """Bring files to a newer JAX; returns the exit code. Raises UsageError, CatalogueError."""
+    window = Window(_version("--from", chosen.since) or (), _version("--to", chosen.to) or _installed())
+    if window.since > window.to:
+        raise UsageError(
+            f"--from {chosen.since} is newer than {chosen.to or 'the JAX installed'}; code only goes forward"
+        )
+    if chosen.select or chosen.ignore:
+        from mgpu_fix.catalogue import load
+
+        load().chosen(chosen.select, chosen.ignore)
+    least = Applicability.UNSAFE if chosen.unsafe else Applicability.SAFE
+    jobs = chosen.jobs or os.cpu_count() or 1
+    task = trees.Task(paths, window, chosen.select, chosen.ignore, least, write, jobs)
+    teller = Teller(output, write)
+    partial = Report(())
+
+    def tell(file: FileReport) -> None:
+        if file.status != "clean" or output.verbose:
+            teller.file(file, partial)
+
+    with Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
+        progress.say("upgrading")
+        report, symbols = trees.carry_out(task, tell)
+    teller.end(report)
+    if not output.quiet and output.format != "json":
+        say(_summary(report, symbols, write), teller.stream)
+    return _exit_code(report, write)
+
+
+def _summary(report: Report, symbols: Counter[str], write: bool) -> str:
+    """A table of what was changed, and what to do about its not being proven."""
+    changed = sum(bool(file.diff) for file in report.files)
+    if not report.files:
+        return "no file speaks of Pallas\n"
+    done = "changed" if write else "would change"
+    files = f"{changed} of {len(report.files)} file{'s' if len(report.files) > 1 else ''} that speak of Pallas {done}"
+    if not symbols:
+        return f"{files}\n"
+    width = max(map(len, symbols))
+    rows = "".join(f"  {symbol:{width}}  {count:5}\n" for symbol, count in sorted(symbols.items()))
+    return (
+        f"{files}; places by symbol:\n{rows}Unverified: nothing was run. mgpu-fix apply runs a program and proves it.\n"
+    )
+
+
+def _exit_code(report: Report, write: bool) -> int:
+    statuses = {file.status for file in report.files}
+    if "blocked" in statuses:
+        return 2
+    if statuses & {"partial", "unfixed"}:
+        return 1
+    return 1 if not write and "fixed" in statuses else 0
+
+
+def _version(option: str, text: str) -> Version | None:
+    try:
+        return parse(text) if text else None
+    except ValueError as e:
+        raise UsageError(f"{option}: {e}; give one like 0.10.2") from None
+
+
+def _installed() -> Version:
+    """The JAX beside mgpu-fix; without one, the newest that is known."""
+    try:
+        return parse(metadata.version("jax"))
+    except metadata.PackageNotFoundError:
+        return NEWEST
