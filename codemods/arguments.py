@@ -2,13 +2,14 @@
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import libcst as cst
 
-from mgpu_fix.source import Names, SourceFile
+from mgpu_fix.model import Edit
+from mgpu_fix.source import Names, SourceFile, Splice
 
 Space: TypeAlias = cst.BaseParenthesizableWhitespace
 
@@ -41,6 +42,15 @@ def runs(source: SourceFile, names: Names, nodes: Iterable[ast.expr]) -> list[Ru
             runs[-1].last = statement
         runs[-1].nodes.append(node)
     return runs
+
+
+def spliced(names: Names, changes: Mapping[ast.expr, Callable[[cst.Call], cst.BaseExpression]]) -> Iterator[Edit]:
+    """The edits that change calls, which may lie in each other, as LibCST nodes. Raises SourceError."""
+    for run in runs(names.source, names, changes):
+        splice = Splice(names.source, run.first, run.last)
+        for node in run.nodes:
+            splice.on(node, changes[node], cst.Call)
+        yield splice.edit()
 
 
 def _statement(source: SourceFile, names: Names, node: ast.AST) -> ast.stmt:
@@ -84,6 +94,11 @@ def without(call: cst.Call, place: int) -> cst.Call:
         changed = before.with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=_joined(left, right))
     args[place - 1] = changed
     return call.with_changes(args=args)
+
+
+def without_keyword(call: cst.Call, name: str) -> cst.Call:
+    """The call without the argument of that keyword."""
+    return without(call, next(i for i, arg in enumerate(call.args) if arg.keyword and arg.keyword.value == name))
 
 
 def _joined(left: Space, right: Space, *, keep_left: bool = False) -> Space:

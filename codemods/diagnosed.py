@@ -370,59 +370,6 @@ class PallasCallRemoved(_Diagnosed):
     )
 
 
-class RemovedArgument(_Diagnosed):
-    """An argument that this version of JAX's Pallas does not take, or no longer takes.
-
-    ## What it means
-
-    Arguments of Pallas' functions come and go with every release. Keywords that `plgpu.kernel` does not know are passed
-    on to `plgpu.Mesh`, which then complains. For `out_shape` and `scratch_shapes` of kernels see MGF901.
-
-    ## Why it happens
-
-    | old | new | gone in |
-    |---|---|---|
-    | `emit_pipeline(delay_release=)`, `CompilerParams(delay_release=)` | `plgpu.BlockSpec(delay_release=)` | 0.7.2 |
-    | `nd_loop(include_wave_step=)` | the loop body's `NDLoopInfo` | 0.8.0 |
-    | `copy_gmem_to_smem(partitioned_axis=)` | `leader_tracked=` | 0.10.0 |
-    | `emit_pipeline_warp_specialized(manual_ready_barriers=)` | `manual_produced_barriers=` | 0.11.2 |
-    | `plgpu.load(ref, idx)` | `plgpu.load(ref.at[idx])` (`idx` is required until 0.10.2) | 0.12.0 |
-
-    ## Example
-
-    ```python
-    plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,))], delay_release=1)
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,), delay_release=1)])
-    ```
-    """
-
-    code = "MGF904"
-    name = "removed-argument"
-    jax = "any"
-    by_hand = "look the argument up in JAX's Pallas changelog"
-    signatures = (
-        *(
-            Signature("TypeError", rf"^{callee}\(\) got an unexpected keyword argument '")
-            for callee in (
-                *("kernel", r"Mesh\.__init__", "pallas_call", r"BlockSpec\.__init__", r"CompilerParams\.__init__"),
-                *(r"emit_pipeline\w*", "nd_loop", r"Barrier\.__init__", r"MemorySpace\.__call__"),
-                *("load", "async_load_tmem", r"copy_\w+_to_\w+"),
-            )
-        ),
-        Signature(
-            "TypeError",
-            r"^(load|async_load_tmem)\(\) takes 1 positional argument but \d+ "
-            r"(were|positional arguments \(and \d+ keyword-only arguments?\) were) given$",
-        ),
-        Signature("TypeError", r"^load\(\) missing 1 required positional argument: 'idx'"),
-    )
-
-
 class ProgramIdOverMesh(_Diagnosed):
     """A kernel over a mesh asks for its place with `pl.program_id` or `pl.num_programs`.
 
@@ -471,6 +418,5 @@ RULES = (
     PipelineBodyIndices(),
     WgmmaOperandTransforms(),
     PallasCallRemoved(),
-    RemovedArgument(),
     ProgramIdOverMesh(),
 )

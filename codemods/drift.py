@@ -118,21 +118,28 @@ class DriftRule(Rule):
 
 
 def upgrade(
-    names: Names, change: Change, window: Window, uses: Sequence[Use], rewritten: Callable[[Use], Iterable[Edit]]
+    names: Names,
+    change: Change,
+    window: Window,
+    uses: Iterable[Use],
+    rewritten: Callable[[Sequence[Use]], Iterable[Edit]],
+    applicability: Applicability = Applicability.SAFE,
 ) -> Iterator[Upgrade]:
     """What becomes of a symbol's uses: all of them are rewritten, or, where one cannot be, none; nothing without any.
 
-    ``rewritten`` gives the edits of one use. It raises NoFix, or SourceError, with a reason.
+    ``rewritten`` gives the edits. It raises NoFix, or SourceError, with a reason. Uses under a condition that asks for
+    the version are left alone.
     """
-    if not uses:
+    open_ = [use for use in uses if not guarded(names, use)]
+    if not open_:
         return
     candidate, reason = None, ""
     try:
-        edits = tuple(dict.fromkeys(edit for use in uses for edit in rewritten(use)))
-        candidate = Candidate(change.title, edits)
+        edits = tuple(dict.fromkeys(rewritten(open_)))
+        candidate = Candidate(change.title, edits, applicability)
     except (NoFix, SourceError) as e:
         reason = str(e)
-    places = tuple(names.source.span(use) for use in uses)
+    places = tuple(names.source.span(use) for use in open_)
     yield Upgrade(change.shown, places, candidate, change.fails(window), (change.word,), change.gone, reason)
 
 

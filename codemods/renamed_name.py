@@ -2,7 +2,7 @@
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from mgpu_fix.catalogue import NoFix, Signature
@@ -11,9 +11,8 @@ from mgpu_fix.source import Names
 from mgpu_fix.versions import Window
 
 from .callees import public, short
-from .drift import Change, DriftRule, changes, guarded, upgrade
+from .drift import Change, DriftRule, changes, upgrade
 from .imports import Imports
-
 
 _MODULE = r"jax\.experimental\.(pallas(\.mosaic_gpu)?|mosaic\.gpu)"
 
@@ -69,8 +68,9 @@ class RenamedName(DriftRule):
         """One for each name of the table that the file uses."""
         for change in changes("name", window):
             if change.word in names.source.text:
-                uses = [use for use in _uses(names, change.symbol) if not guarded(names, use)]
-                yield from upgrade(names, change, window, uses, functools.partial(_renamed, names, change))
+                yield from upgrade(
+                    names, change, window, _uses(names, change.symbol), functools.partial(_renamed, names, change)
+                )
 
 
 RULES = (RenamedName(),)
@@ -93,32 +93,28 @@ def _uses(names: Names, symbol: str) -> Iterator[_Use]:
             yield name
 
 
-def _renamed(names: Names, change: Change, use: _Use) -> Iterator[Edit]:
-    """The new name in place. Raises NoFix."""
-    source = names.source
+def _renamed(names: Names, change: Change, uses: Sequence[_Use]) -> Iterator[Edit]:
+    """The new name in place of every use. Raises NoFix."""
+    source, imports = names.source, Imports(names)
     module, _, old = change.symbol.rpartition(".")
     tail = change.new.removeprefix(f"{module}.")
-    start, end = source.bounds(use)
-    if tail == change.new:
-        if not isinstance(use, ast.Attribute):
-            raise NoFix(f"it is imported by its name at line {use.lineno}; import {short(change.new)} there")
-        new_module, _, new = change.new.rpartition(".")
-        imports = Imports(names)
-        yield Edit(start, end, f"{imports.name(new_module)}.{new}")
-        yield from imports.edits
-    elif not isinstance(use, ast.alias):
-        yield Edit(end - len(old), end, tail)
-    elif use.asname:
-        yield Edit(start, start + len(old), tail) if use.asname != tail else Edit(start, end, tail)
-    elif _may_be_called(names, use, tail):
-        yield Edit(start, start + len(old), tail)
-        yield from (_name_edit(names, load, tail) for load in names.uses(old, names.scope(use)))
-    else:
-        yield Edit(start, start + len(old), f"{tail} as {old}")
-
-
-def _name_edit(names: Names, name: ast.Name, new: str) -> Edit:
-    return Edit(*names.source.bounds(name), new)
+    for use in uses:
+        start, end = source.bounds(use)
+        if tail == change.new:
+            if not isinstance(use, ast.Attribute):
+                raise NoFix(f"it is imported by its name at line {use.lineno}; import {short(change.new)} there")
+            new_module, _, new = change.new.rpartition(".")
+            yield Edit(start, end, f"{imports.name(new_module)}.{new}")
+        elif not isinstance(use, ast.alias):
+            yield Edit(end - len(old), end, tail)
+        elif use.asname:
+            yield Edit(start, start + len(old), tail) if use.asname != tail else Edit(start, end, tail)
+        elif _may_be_called(names, use, tail):
+            yield Edit(start, start + len(old), tail)
+            yield from (Edit(*source.bounds(load), tail) for load in names.uses(old, names.scope(use)))
+        else:
+            yield Edit(start, start + len(old), f"{tail} as {old}")
+    yield from imports.edits
 
 
 def _may_be_called(names: Names, alias: ast.alias, new: str) -> bool:

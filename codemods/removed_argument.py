@@ -1,0 +1,348 @@
+"""MGF904: arguments that newer JAX no longer takes, and what stands for them."""
+
+import ast
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import libcst as cst
+
+from mgpu_fix.catalogue import NoFix, Signature
+from mgpu_fix.model import Edit, Upgrade
+from mgpu_fix.source import Names
+from mgpu_fix.source.flow import is_pure
+from mgpu_fix.versions import Window
+
+from .arguments import in_order, keyword, spliced, with_argument, without, without_keyword
+from .callees import Callees, public
+from .drift import Change, DriftRule, changes, upgrade
+from .imports import Imports
+from .indexing import indexed, tight
+
+_PLGPU = "jax.experimental.pallas.mosaic_gpu"
+
+#: Edits for all calls that give an argument, each with that argument. May raise NoFix or SourceError.
+Remedy: TypeAlias = Callable[[Names, Change, Sequence[ast.Call]], Iterable[Edit]]
+
+
+class RemovedArgument(DriftRule):
+    """An argument that this version of JAX's Pallas does not take, or no longer takes.
+
+    ## What it means
+
+    Arguments of Pallas' functions come and go with every release. Keywords that `plgpu.kernel` does not know are passed
+    on to `plgpu.Mesh`, which then complains. For `out_shape` and `scratch_shapes` of kernels see MGF901.
+
+    ## Why it happens
+
+    | old | new | gone in |
+    |---|---|---|
+    | `plgpu.kernel(approx_math=)`, `plgpu.Mesh(approx_math=)` | `plgpu.CompilerParams(approx_math=)` | 0.5.0 |
+    | `plgpu.kernel(axis_names=)`, `plgpu.Mesh(axis_names=)` | `grid_names=`, `thread_name=` | 0.6.0 |
+    | `emit_pipeline(delay_release=)` | `plgpu.BlockSpec(delay_release=)` of its inputs | 0.7.2 |
+    | `copy_gmem_to_smem(partitioned_axis=)` | `leader_tracked=plgpu.CopyPartition.PARTITIONED(axis)` | 0.10.0 |
+    | `plgpu.load(ref, idx)` | `plgpu.load(ref.at[idx])` (`idx` is required until 0.10.2) | 0.12.0 |
+
+    ## Example
+
+    ```python
+    plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,))], delay_release=1)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,), delay_release=1)])
+    ```
+
+    ## Fix safety
+
+    Safe: the new form says the same. `delay_release` is given to every input's spec, also where it was a
+    `pl.BlockSpec`, which then becomes a `plgpu.BlockSpec`. Where the new form needs to know what is not written in the
+    file, such as a spec that comes from elsewhere, nothing is changed and the reason is told.
+    """
+
+    code = "MGF904"
+    name = "removed-argument"
+    jax = "any"
+    nothing = "no call here that gives the argument was found; look it up in JAX's Pallas changelog"
+    signatures = (
+        *(
+            Signature("TypeError", rf"^{callee}\(\) got an unexpected keyword argument '")
+            for callee in (
+                *("kernel", r"Mesh\.__init__", "pallas_call", r"BlockSpec\.__init__", r"CompilerParams\.__init__"),
+                *(r"emit_pipeline\w*", r"Barrier\.__init__", r"MemorySpace\.__call__"),
+                *("load", "async_load_tmem", "async_prefetch", r"copy_\w+_to_\w+"),
+            )
+        ),
+        Signature(
+            "TypeError",
+            r"^(load|async_load_tmem)\(\) takes 1 positional argument but \d+ "
+            r"(were|positional arguments \(and \d+ keyword-only arguments?\) were) given$",
+        ),
+        Signature("TypeError", r"^load\(\) missing 1 required positional argument: 'idx'"),
+    )
+
+    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+        """One for each argument that a call in the file gives."""
+        for change in changes("removed", window):
+            remedy = _REMEDIES.get((change.symbol.removeprefix(f"{_PLGPU}."), change.argument))
+            if remedy is None or change.symbol.rpartition(".")[2] not in names.source.text:
+                continue
+            calls = list(_calls(names, change))
+            yield from upgrade(names, change, window, calls, functools.partial(remedy, names, change))
+
+
+def _calls(names: Names, change: Change) -> Iterator[ast.Call]:
+    callees = Callees(names, {change.symbol}, {change.argument})
+    for call in names.nodes(ast.Call):
+        arguments = callees.arguments(call)
+        if any(a.parameter == change.argument or (a.index >= 0 and a.index == change.index) for a in arguments):
+            yield call
+
+
+def _value(call: ast.Call, argument: str) -> ast.expr | None:
+    return next((k.value for k in call.keywords if k.arg == argument), None)
+
+
+def _place(call: ast.Call, argument: str) -> int:
+    return next(i for i, a in enumerate(in_order(call)) if isinstance(a, ast.keyword) and a.arg == argument)
+
+
+# ------------------------------------------------------------------ copies
+
+
+def _partitioned_axis(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
+    """``partitioned_axis=0`` is ``leader_tracked=plgpu.CopyPartition.PARTITIONED(0)``, None stays None."""
+    imports = Imports(names)
+    for call in calls:
+        for given in call.keywords:
+            if given.arg == change.argument:
+                start, _ = names.source.bounds(given)
+                yield Edit(start, start + len(change.argument), "leader_tracked")
+                yield from _partition(names, imports, given.value)
+    yield from imports.edits
+
+
+def _partition(names: Names, imports: Imports, axis: ast.expr) -> Iterator[Edit]:
+    start, end = names.source.bounds(axis)
+    partitioned = f"{imports.name(_PLGPU)}.CopyPartition.PARTITIONED"
+    match axis:
+        case ast.Constant(value=None):
+            return
+        case ast.IfExp():
+            yield from _partition(names, imports, axis.body)
+            yield from _partition(names, imports, axis.orelse)
+        case ast.Constant():
+            yield Edit(start, end, f"{partitioned}({names.source.text[start:end]})")
+        case _:
+            if not is_pure(names, axis) or isinstance(axis, ast.Lambda):
+                raise NoFix(f"the axis at line {axis.lineno} may be None, and asking for it may do more than that")
+            text = names.source.text[start:end]
+            yield Edit(start, end, f"None if {text} is None else {partitioned}({text})")
+
+
+# ------------------------------------------------------------------ pipelines
+
+
+def _delay_release(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
+    """Every spec of the inputs gets what the pipeline was given for them all."""
+    changed: dict[ast.expr, list[Callable[[cst.Call], cst.Call]]] = {}
+    for call in calls:
+        value = _value(call, change.argument)
+        specs = _value(call, "in_specs")
+        assert value is not None
+        changed.setdefault(call, []).append(functools.partial(without_keyword, name=change.argument))
+        if specs is None or (isinstance(value, ast.Constant) and value.value == 0):
+            continue
+        for spec in _specs(names, specs, specs):
+            if spec not in changed:
+                changed[spec] = [functools.partial(_delayed, names=names, spec=spec, value=_text(names, value, spec))]
+    yield from spliced(names, {call: functools.partial(_all, steps) for call, steps in changed.items()})
+
+
+def _all(steps: Iterable[Callable[[cst.Call], cst.Call]], call: cst.Call) -> cst.Call:
+    for step in steps:
+        call = step(call)
+    return call
+
+
+def _text(names: Names, value: ast.expr, at: ast.expr) -> str:
+    """A value as it can be written at another place. Raises NoFix."""
+    for name in (n for n in ast.walk(value) if isinstance(n, ast.Name)):
+        if names.home(name.id, at) is not names.home(name.id, value):
+            raise NoFix(f"`{name.id}` is not known at line {at.lineno}, where the spec is made")
+    if not is_pure(names, value):
+        raise NoFix(f"the value at line {value.lineno} would be computed once for each spec")
+    return names.source.segment(value)
+
+
+def _specs(names: Names, value: ast.expr, top: ast.expr) -> Iterator[ast.Call]:
+    """The calls that make the specs of a list. Raises NoFix where one is not found."""
+    match value:
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            for element in elements:
+                yield from _specs(names, element, top)
+        case ast.BinOp(op=ast.Mult(), left=ast.List() | ast.Tuple() as left):
+            yield from _specs(names, left, top)
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            yield from _specs(names, left, top)
+            yield from _specs(names, right, top)
+        case ast.ListComp(elt=element):
+            yield from _specs(names, element, top)
+        case ast.Starred(value=inner):
+            yield from _specs(names, inner, top)
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _specs(names, body, top)
+            yield from _specs(names, orelse, top)
+        case ast.Call() if public(names.resolve(value.func)) in _SPECS:
+            yield value
+        case ast.Name(id=name) if isinstance(bound := names.binding(name, value), ast.expr):
+            elsewhere = [u for u in names.uses(name, names.home(name, value) or bound) if not _is_in(names, u, top)]
+            if elsewhere:
+                raise NoFix(f"`{name}` is also used at line {elsewhere[0].lineno}, where nothing may be delayed")
+            yield from _specs(names, bound, top)
+        case _:
+            raise NoFix(f"the spec at line {value.lineno} is not made in this file")
+
+
+_SPECS = {f"{_PLGPU}.BlockSpec", "jax.experimental.pallas.BlockSpec", f"{_PLGPU}.GPUBlockSpec"}
+
+
+def _is_in(names: Names, node: ast.AST, top: ast.AST) -> bool:
+    return node is top or top in names.ancestors(node)
+
+
+def _delayed(call: cst.Call, names: Names, spec: ast.Call, value: str) -> cst.Call:
+    call = with_argument(call, keyword("delay_release", value))
+    if public(names.resolve(spec.func)) == "jax.experimental.pallas.BlockSpec":
+        imports = Imports(names)
+        name = imports.name(_PLGPU)
+        if imports.edits:
+            raise NoFix(f"the file does not import {_PLGPU}, whose BlockSpec the pipeline needs")
+        call = call.with_changes(func=cst.parse_expression(f"{name}.BlockSpec"))
+    return call
+
+
+# ------------------------------------------------------------------ kernels and meshes
+
+
+def _approx_math(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
+    """It belongs to the compiler's parameters."""
+    changed: dict[ast.expr, Callable[[cst.Call], cst.Call]] = {}
+    imports = Imports(names)
+    params = f"{imports.name(_PLGPU)}.CompilerParams"
+    for call in calls:
+        value = _value(call, "approx_math")
+        assert value is not None
+        text = names.source.segment(value)
+        changed[call] = functools.partial(without_keyword, name="approx_math")
+        for target in [call] if change.symbol == f"{_PLGPU}.kernel" else _mapped(names, call):
+            given = _value(target, "compiler_params")
+            if given is None:
+                add = functools.partial(with_argument, new=keyword("compiler_params", f"{params}(approx_math={text})"))
+                changed[target] = functools.partial(_all, [changed[target], add] if target in changed else [add])
+            elif isinstance(given, ast.Call):
+                changed[given] = functools.partial(with_argument, new=keyword("approx_math", text))
+            else:
+                raise NoFix(f"compiler_params at line {given.lineno} is not written as a call")
+    yield from spliced(names, changed)
+    yield from imports.edits
+
+
+def _mapped(names: Names, mesh: ast.Call) -> list[ast.Call]:
+    """The calls that run something over a mesh. Raises NoFix where it goes elsewhere."""
+    parent = names.parents[mesh]
+    uses: Sequence[ast.expr] = [mesh]
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        name = parent.targets[0]
+        uses = names.uses(name.id, names.home(name.id, name) or name)
+    found = []
+    for use in uses:
+        call = names.parents[use]
+        call = names.parents[call] if isinstance(call, ast.keyword) else call
+        if not isinstance(call, ast.Call) or public(names.resolve(call.func)) not in _MAPPING:
+            raise NoFix(f"the mesh at line {mesh.lineno} is used at line {use.lineno}, which runs no kernel over it")
+        found.append(call)
+    return found
+
+
+_MAPPING = {"jax.experimental.pallas.core_map", "jax.experimental.pallas.kernel"}
+
+
+def _axis_names(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
+    """The last name is that of the threads, if there are any; the others are the grid's."""
+    source = names.source
+    for call in calls:
+        given = next(k for k in call.keywords if k.arg == "axis_names")
+        if not isinstance(given.value, ast.Tuple | ast.List) or any(
+            isinstance(e, ast.Starred) for e in given.value.elts
+        ):
+            raise NoFix(f"the names at line {given.value.lineno} are not written out")
+        threads = _value(call, "num_threads")
+        if any(k.arg is None for k in call.keywords) or isinstance(threads, ast.IfExp):
+            raise NoFix(f"whether the kernel at line {call.lineno} has threads is not known")
+        has_threads = threads is not None and not (isinstance(threads, ast.Constant) and threads.value is None)
+        elements = [source.segment(e) for e in given.value.elts]
+        grid = elements[:-1] if has_threads else elements
+        start, end = source.bounds(given)
+        parts = []
+        if grid or _value(call, "grid") is not None:
+            parts.append(f"grid_names=({', '.join(grid)}{',' if len(grid) == 1 else ''})")
+        if has_threads:
+            parts.append(f"thread_name={elements[-1]}")
+        yield Edit(start, end, _joined(names, call, given, parts))
+
+
+def _joined(names: Names, call: ast.Call, given: ast.keyword, parts: list[str]) -> str:
+    """Arguments in place of one: on lines of their own where that one has one."""
+    line = names.source.line(given.lineno)
+    before = line[: given.col_offset]
+    own_line = not before.strip() and given.lineno > call.lineno
+    return (f",{names.source.newline}{before}" if own_line else ", ").join(parts)
+
+
+# ------------------------------------------------------------------ loads
+
+
+def _index(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
+    """``load(ref, idx)`` is ``load(ref.at[idx])``."""
+    changed: dict[ast.expr, Callable[[cst.Call], cst.BaseExpression]] = {}
+    for call in calls:
+        if any(isinstance(a, ast.Starred) for a in call.args) or not call.args:
+            raise NoFix(f"the arguments at line {call.lineno} are not written out")
+        if public(names.resolve(call.func)) != change.symbol:
+            raise NoFix(f"the call at line {call.lineno} is one of a function in between")
+        index = _value(call, change.argument) or call.args[1]
+        changed[call] = functools.partial(_at, place=in_order(call).index(_given(call, index)))
+    yield from spliced(names, changed)
+
+
+def _given(call: ast.Call, value: ast.expr) -> ast.expr | ast.keyword:
+    return next((k for k in call.keywords if k.value is value), value)
+
+
+def _at(call: cst.Call, place: int) -> cst.Call:
+    index = call.args[place].value
+    ref, *_ = call.args
+    call = without(call, place)
+    if isinstance(index, cst.Tuple) and not index.elements:
+        return call
+    first = ref.with_changes(value=indexed(cst.Attribute(tight(ref.value), cst.Name("at")), index))
+    return call.with_changes(args=[first.with_changes(comma=call.args[0].comma), *call.args[1:]])
+
+
+_REMEDIES: Mapping[tuple[str, str], Remedy] = {
+    ("copy_gmem_to_smem", "partitioned_axis"): _partitioned_axis,
+    ("async_prefetch", "partitioned_axis"): _partitioned_axis,
+    ("emit_pipeline", "delay_release"): _delay_release,
+    ("emit_pipeline_warp_specialized", "delay_release"): _delay_release,
+    ("kernel", "approx_math"): _approx_math,
+    ("Mesh", "approx_math"): _approx_math,
+    ("kernel", "axis_names"): _axis_names,
+    ("Mesh", "axis_names"): _axis_names,
+    ("load", "idx"): _index,
+    ("async_load_tmem", "idx"): _index,
+}
+
+RULES = (RemovedArgument(),)
