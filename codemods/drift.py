@@ -83,22 +83,28 @@ def table() -> tuple[Change, ...]:
     return tuple(Change(**entry) for entry in tomllib.loads(text)["change"])
 
 
-def changes(kind: str, window: Window) -> list[Change]:
-    """Changes of a kind that concern a window."""
-    return [change for change in table() if change.kind == kind and change.concerns(window)]
-
-
 class DriftRule(Rule):
     """A rule about API drift: what it repairs stands in the source, so that no run is needed to find it."""
 
+    #: which lines of the table it answers
+    kinds: Sequence[str]
+
     @abc.abstractmethod
+    def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
+        """What a file spells as in ``known``, each symbol with all its places."""
+
     def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
-        """What newer JAX spells differently, each symbol with all its places in the file."""
+        """What the file spells in an old way, as far as it surely is code for Mosaic GPU."""
+        known = [change for change in self._known(window) if _is_meant(names, change)]
+        return self.found(names, window, known) if known else iter(())
+
+    def _known(self, window: Window) -> list[Change]:
+        return [change for change in table() if change.kind in self.kinds and change.concerns(window)]
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate: every place of what the failure names, and of all that would fail next."""
         window = Window(to=parse(failure.jax) if failure.jax else NEWEST)
-        found = list(self.upgrades(Names(source), window))
+        found = list(self.found(Names(source), window, self._known(window)))
         named = [u for u in found if any(word in failure.message for word in u.words)]
         due = [u for u in found if u.due or u in named]
         for upgrade in named or due:
@@ -115,6 +121,19 @@ class DriftRule(Rule):
 
     #: why there is no candidate, where nothing was found
     nothing: str = "nothing in this file that newer JAX spells differently was found"
+
+
+_PALLAS = "jax.experimental.pallas."
+_MOSAIC_GPU = ("jax.experimental.pallas.mosaic_gpu", "jax.experimental.mosaic.gpu")
+_OTHERS = tuple(f"{_PALLAS}{backend}" for backend in ("triton", "tpu", "tpu_sc", "fuser"))
+
+
+def _is_meant(names: Names, change: Change) -> bool:
+    """Whether what all backends call alike is that of Mosaic GPU here: the file imports this backend and no other."""
+    if change.symbol.startswith(_MOSAIC_GPU):
+        return True
+    imported = [names.imported(alias) for alias in names.nodes(ast.alias)]
+    return any(i.startswith(_MOSAIC_GPU) for i in imported) and not any(i.startswith(_OTHERS) for i in imported)
 
 
 def upgrade(

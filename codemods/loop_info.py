@@ -13,7 +13,7 @@ from mgpu_fix.versions import Window
 from .arguments import spliced, without_keyword
 from .callbacks import Callback, applied, only_called_by
 from .callees import Callees
-from .drift import DriftRule, changes, upgrade
+from .drift import Change, DriftRule, upgrade
 from .stores import unused
 
 _SYMBOL = "jax.experimental.pallas.mosaic_gpu.nd_loop"
@@ -60,6 +60,7 @@ class LoopInfo(DriftRule):
     code = "MGF907"
     name = "loop-body-info"
     jax = "0.8.0 and newer"
+    kinds = ("removed",)
     nothing = "no body of plgpu.nd_loop that takes indices was found in this file"
     signatures = (
         Signature("TypeError", r"^nd_loop\(\) got an unexpected keyword argument 'include_wave_step'"),
@@ -68,9 +69,9 @@ class LoopInfo(DriftRule):
         Signature("TypeError", r"NDLoopInfo"),
     )
 
-    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+    def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
         """One for all loops of the file."""
-        for change in changes("removed", window):
+        for change in known:
             if change.symbol != _SYMBOL or "nd_loop" not in names.source.text:
                 continue
             callees = Callees(names, {_SYMBOL}, {"include_wave_step"})

@@ -15,7 +15,7 @@ from mgpu_fix.versions import Window
 
 from .arguments import in_order, keyword, spliced, with_argument, without, without_keyword
 from .callees import Callees, public
-from .drift import Change, DriftRule, changes, upgrade
+from .drift import Change, DriftRule, upgrade
 from .imports import Imports
 from .indexing import indexed, tight
 
@@ -65,6 +65,7 @@ class RemovedArgument(DriftRule):
     code = "MGF904"
     name = "removed-argument"
     jax = "any"
+    kinds = ("removed",)
     nothing = "no call here that gives the argument was found; look it up in JAX's Pallas changelog"
     signatures = (
         *(
@@ -83,9 +84,9 @@ class RemovedArgument(DriftRule):
         Signature("TypeError", r"^load\(\) missing 1 required positional argument: 'idx'"),
     )
 
-    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+    def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
         """One for each argument that a call in the file gives."""
-        for change in changes("removed", window):
+        for change in known:
             remedy = _REMEDIES.get((change.symbol.removeprefix(f"{_PLGPU}."), change.argument))
             if remedy is None or change.symbol.rpartition(".")[2] not in names.source.text:
                 continue

@@ -16,7 +16,7 @@ from mgpu_fix.versions import Window, parse
 
 from .arguments import Run, in_order, runs, without
 from .callees import Callees, starred
-from .drift import Change, DriftRule, changes, guarded
+from .drift import Change, DriftRule, guarded
 
 #: What stands between two arguments, or between a callee and its first one.
 _LEAD = re.compile(r"(?:[\s\\)]|#.*)*[,(](?:[\s\\]|#.*)*")
@@ -82,11 +82,12 @@ class RenamedArgument(DriftRule):
         ),
         Signature("ValueError", r"^Cannot specify both (out_shape and out_type|scratch_shapes and scratch_types)"),
     )
+    kinds = ("keyword", "positional")
     nothing = "no call here that passes out_shape or scratch_shapes was traced to plgpu.kernel or pl.kernel"
 
-    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+    def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
         """One for each argument that a call in the file, or a dictionary for one, gives by an old name."""
-        for group in _groups(window):
+        for group in _groups(known):
             if any(old in names.source.text for old in group.renamed) or group.places:
                 yield from _Uses(names, group).upgrades(window)
 
@@ -108,12 +109,12 @@ class _Group:
         return {symbol for symbol, _ in self.changes}
 
 
-def _groups(window: Window) -> list[_Group]:
+def _groups(known: Sequence[Change]) -> list[_Group]:
     keywords: dict[str, dict[str, Change]] = {}
-    for change in changes("keyword", window):
+    for change in (c for c in known if c.kind == "keyword"):
         keywords.setdefault(change.symbol, {})[change.argument] = change
     places: dict[str, dict[int, str]] = {}
-    for change in changes("positional", window):
+    for change in (c for c in known if c.kind == "positional"):
         if change.index is not None and change.argument in keywords.get(change.symbol, {}):
             places.setdefault(change.symbol, {})[change.index] = change.argument
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}

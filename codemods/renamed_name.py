@@ -11,7 +11,7 @@ from mgpu_fix.source import Names
 from mgpu_fix.versions import Window
 
 from .callees import public, short
-from .drift import Change, DriftRule, changes, upgrade
+from .drift import Change, DriftRule, upgrade
 from .imports import Imports
 
 _MODULE = r"jax\.experimental\.(pallas(\.mosaic_gpu)?|mosaic\.gpu)"
@@ -56,6 +56,7 @@ class RenamedName(DriftRule):
     code = "MGF902"
     name = "renamed-name"
     jax = "any"
+    kinds = ("name",)
     nothing = "no use of the name was found in this file; look it up in JAX's Pallas changelog"
     signatures = (
         Signature("AttributeError", rf"^module '{_MODULE}' has no attribute '"),
@@ -64,13 +65,12 @@ class RenamedName(DriftRule):
         Signature("ImportError", rf"^cannot import name '\w+' from '{_MODULE}'"),
     )
 
-    def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
+    def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
         """One for each name of the table that the file uses."""
-        for change in changes("name", window):
+        for change in known:
             if change.word in names.source.text:
-                yield from upgrade(
-                    names, change, window, _uses(names, change.symbol), functools.partial(_renamed, names, change)
-                )
+                renamed = functools.partial(_renamed, names, change)
+                yield from upgrade(names, change, window, _uses(names, change.symbol), renamed)
 
 
 RULES = (RenamedName(),)
