@@ -258,48 +258,6 @@ class ScratchArguments(_Diagnosed):
     )
 
 
-class PipelineBodyIndices(_Diagnosed):
-    """The body of a `plgpu.emit_pipeline` has no parameter for the indices.
-
-    ## What it means
-
-    The pipeline calls its body with the tuple of loop indices first, and then the SMEM Refs of inputs and outputs.
-
-    ## Why it happens
-
-    In `pl.pallas_call` a body gets only Refs. Where the count is short because the body returns its result instead of
-    storing it, see MGF401.
-
-    ## Example
-
-    ```python
-    def body(x_smem, o_smem):
-        o_smem[...] = x_smem[...] * 2
-
-    plgpu.emit_pipeline(body, grid=(4,), in_specs=[spec], out_specs=[spec])(x_gmem, o_gmem)
-    ```
-
-    ## Use instead
-
-    ```python
-    def body(_, x_smem, o_smem):
-        o_smem[...] = x_smem[...] * 2
-    ```
-    """
-
-    code = "MGF505"
-    name = "pipeline-body-indices"
-    jax = _ALL
-    by_hand = "give the pipeline's body a first parameter for the indices"
-    signatures = (
-        Signature(
-            "TypeError",
-            rf"takes ({'|'.join(f'{n} positional arguments? but {n + 1}' for n in range(10))}) were given$",
-            callee="plgpu.emit_pipeline",
-        ),
-    )
-
-
 class WgmmaOperandTransforms(_Diagnosed):
     """An operand of `plgpu.wgmma` lies in SMEM without the tiling and swizzling that the tensor core reads.
 
@@ -415,7 +373,6 @@ RULES = (
     BarrierOrdersTensorCore(),
     TmemAccess(),
     ScratchArguments(),
-    PipelineBodyIndices(),
     WgmmaOperandTransforms(),
     PallasCallRemoved(),
     ProgramIdOverMesh(),

@@ -6,7 +6,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from mgpu_fix.model import Candidate, Edit, Failure, Upgrade
 from mgpu_fix.source import Names, SourceError, SourceFile
 from mgpu_fix.versions import NEWEST, Window, parse
 
-from .callees import short
+from .callees import public, short
 
 Use = TypeVar("Use", bound=ast.AST)
 
@@ -26,10 +26,11 @@ class Change:
     """One line of the table.
 
     ``symbol`` is a public dotted name, ``argument`` one of its arguments where only that changed. ``kind`` is name,
-    keyword, positional (``index`` is its place), removed or behaviour. ``new`` is the new name where one stands for
-    the old one without more, ``instead`` says in a phrase what to write. JAX takes the new spelling from ``added`` on,
-    warns of the old one from ``deprecated`` on and no longer takes it from ``removed`` on. ``source`` is where this
-    was seen.
+    keyword, positional (``index`` is its place), removed, callback, warps, behaviour (it fails in another way) or
+    silent (it means something else; only where the file speaks of ``where`` and not of ``unless``). ``new`` is the new
+    name where one stands for the old one without more, ``instead`` says in a phrase what to write. JAX takes the new
+    spelling from ``added`` on, warns of the old one from ``deprecated`` on and no longer takes it from ``removed`` on.
+    ``source`` is where this was seen: a commit of JAX, or its releases.
     """
 
     symbol: str
@@ -39,6 +40,8 @@ class Change:
     index: int | None = None
     new: str = ""
     instead: str = ""
+    where: str = ""
+    unless: str = ""
     added: str = ""
     deprecated: str = ""
     removed: str = ""
@@ -56,6 +59,8 @@ class Change:
     @property
     def title(self) -> str:
         """What a fix does."""
+        if self.kind == "callback":
+            return f"Give bodies of {self.shown} {self.instead}"
         if self.new:
             return f"Rename {self.shown} to {self.new if self.argument else short(self.new)}"
         return f"Replace {self.shown} by {self.instead}"
@@ -67,6 +72,8 @@ class Change:
 
     def concerns(self, window: Window) -> bool:
         """Whether the old spelling fails, or is warned of, where the window ends, and the new one works there."""
+        if self.kind == "silent":
+            return window.accepts(self.added)
         ends = [release for release in (self.deprecated, self.removed) if release]
         gone = any(parse(release) <= window.to for release in ends)
         return gone and (not self.added or window.accepts(self.added))
@@ -80,7 +87,11 @@ class Change:
 def table() -> tuple[Change, ...]:
     """Every change known."""
     text = resources.files(__package__ or "").joinpath("drift.toml").read_text(encoding="utf-8")
-    return tuple(Change(**entry) for entry in tomllib.loads(text)["change"])
+    found = [Change(**entry) for entry in tomllib.loads(text)["change"]]
+    names = {change.symbol: change.new for change in found if change.kind == "name"}
+    # What changed of a name before it was renamed is still to be changed after it.
+    later = [replace(c, symbol=names[c.symbol]) for c in found if c.symbol in names and c.kind != "name"]
+    return tuple(dict.fromkeys((*found, *later)))
 
 
 class DriftRule(Rule):
@@ -160,6 +171,26 @@ def upgrade(
         reason = str(e)
     places = tuple(names.source.span(use) for use in open_)
     yield Upgrade(change.shown, places, candidate, change.fails(window), (change.word,), change.gone, reason)
+
+
+def uses_of(names: Names, change: Change) -> Iterator[ast.expr]:
+    """The calls of a function, and other uses of it."""
+    for attribute in names.nodes(ast.Attribute):
+        if attribute.attr == change.word and public(names.resolve(attribute)) == change.symbol:
+            parent = names.parents[attribute]
+            yield parent if isinstance(parent, ast.Call) and parent.func is attribute else attribute
+    for name in names.nodes(ast.Name):
+        if isinstance(name.ctx, ast.Load) and public(names.resolve(name)) == change.symbol:
+            parent = names.parents[name]
+            yield parent if isinstance(parent, ast.Call) and parent.func is name else name
+
+
+def by_hand(names: Names, change: Change, window: Window, uses: Iterable[Use]) -> Iterator[Upgrade]:
+    """What no rule rewrites, with what to write instead."""
+    places = tuple(names.source.span(use) for use in uses if not guarded(names, use))
+    if places:
+        reason = f"to be changed by hand: {change.instead or 'it is gone'}"
+        yield Upgrade(change.shown, places, None, change.fails(window), (change.word,), change.gone, reason)
 
 
 #: Errors that a program expects where it asks what this version of JAX has.

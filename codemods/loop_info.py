@@ -60,7 +60,7 @@ class LoopInfo(DriftRule):
     code = "MGF907"
     name = "loop-body-info"
     jax = "0.8.0 and newer"
-    kinds = ("removed",)
+    kinds = ("callback",)
     nothing = "no body of plgpu.nd_loop that takes indices was found in this file"
     signatures = (
         Signature("TypeError", r"^nd_loop\(\) got an unexpected keyword argument 'include_wave_step'"),

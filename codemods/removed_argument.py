@@ -15,7 +15,7 @@ from mgpu_fix.versions import Window
 
 from .arguments import in_order, keyword, spliced, with_argument, without, without_keyword
 from .callees import Callees, public
-from .drift import Change, DriftRule, upgrade
+from .drift import Change, DriftRule, by_hand, upgrade
 from .imports import Imports
 from .indexing import indexed, tight
 
@@ -88,10 +88,16 @@ class RemovedArgument(DriftRule):
         """One for each argument that a call in the file gives."""
         for change in known:
             remedy = _REMEDIES.get((change.symbol.removeprefix(f"{_PLGPU}."), change.argument))
-            if remedy is None or change.symbol.rpartition(".")[2] not in names.source.text:
+            if not change.argument or change.symbol.rpartition(".")[2] not in names.source.text:
                 continue
-            calls = list(_calls(names, change))
-            yield from upgrade(names, change, window, calls, functools.partial(remedy, names, change))
+            if remedy is None:
+                yield from by_hand(names, change, window, _calls(names, change))
+            else:
+                yield from upgrade(names, change, window, _calls(names, change), _with(remedy, names, change))
+
+
+def _with(remedy: Remedy, names: Names, change: Change) -> Callable[[Sequence[ast.Call]], Iterable[Edit]]:
+    return functools.partial(remedy, names, change)
 
 
 def _calls(names: Names, change: Change) -> Iterator[ast.Call]:
@@ -156,7 +162,7 @@ def _delay_release(names: Names, change: Change, calls: Sequence[ast.Call]) -> I
         changed.setdefault(call, []).append(functools.partial(without_keyword, name=change.argument))
         if specs is None or (isinstance(value, ast.Constant) and value.value == 0):
             continue
-        for spec in _specs(names, specs, specs):
+        for spec in _specs(names, specs, (specs,)):
             if spec not in changed:
                 changed[spec] = [functools.partial(_delayed, names=names, spec=spec, value=_text(names, value, spec))]
     yield from spliced(names, {call: functools.partial(_all, steps) for call, steps in changed.items()})
@@ -178,40 +184,34 @@ def _text(names: Names, value: ast.expr, at: ast.expr) -> str:
     return names.source.segment(value)
 
 
-def _specs(names: Names, value: ast.expr, top: ast.expr) -> Iterator[ast.Call]:
-    """The calls that make the specs of a list. Raises NoFix where one is not found."""
+def _specs(names: Names, value: ast.expr, within: tuple[ast.expr, ...]) -> Iterator[ast.Call]:
+    """The calls that make the specs of a list, and are used in ``within`` only. Raises NoFix where one is not found."""
     match value:
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            for element in elements:
-                yield from _specs(names, element, top)
-        case ast.BinOp(op=ast.Mult(), left=ast.List() | ast.Tuple() as left):
-            yield from _specs(names, left, top)
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            pass
+        case ast.BinOp(op=ast.Mult(), left=ast.List() | ast.Tuple() as part) | ast.Starred(value=part):
+            parts = [part]
         case ast.BinOp(op=ast.Add(), left=left, right=right):
-            yield from _specs(names, left, top)
-            yield from _specs(names, right, top)
-        case ast.ListComp(elt=element):
-            yield from _specs(names, element, top)
-        case ast.Starred(value=inner):
-            yield from _specs(names, inner, top)
-        case ast.IfExp(body=body, orelse=orelse):
-            yield from _specs(names, body, top)
-            yield from _specs(names, orelse, top)
+            parts = [left, right]
+        case ast.IfExp(body=left, orelse=right):
+            parts = [left, right]
+        case ast.ListComp(elt=part):
+            parts = [part]
         case ast.Call() if public(names.resolve(value.func)) in _SPECS:
             yield value
+            return
         case ast.Name(id=name) if isinstance(bound := names.binding(name, value), ast.expr):
-            elsewhere = [u for u in names.uses(name, names.home(name, value) or bound) if not _is_in(names, u, top)]
-            if elsewhere:
-                raise NoFix(f"`{name}` is also used at line {elsewhere[0].lineno}, where nothing may be delayed")
-            yield from _specs(names, bound, top)
+            for use in names.uses(name, names.home(name, value) or bound):
+                if not any(use is outer or outer in names.ancestors(use) for outer in within):
+                    raise NoFix(f"`{name}` is also used at line {use.lineno}, where nothing may be delayed")
+            parts, within = [bound], (*within, bound)
         case _:
             raise NoFix(f"the spec at line {value.lineno} is not made in this file")
+    for part in parts:
+        yield from _specs(names, part, within)
 
 
 _SPECS = {f"{_PLGPU}.BlockSpec", "jax.experimental.pallas.BlockSpec", f"{_PLGPU}.GPUBlockSpec"}
-
-
-def _is_in(names: Names, node: ast.AST, top: ast.AST) -> bool:
-    return node is top or top in names.ancestors(node)
 
 
 def _delayed(call: cst.Call, names: Names, spec: ast.Call, value: str) -> cst.Call:

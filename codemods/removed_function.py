@@ -13,8 +13,7 @@ from mgpu_fix.source import Names, Splice
 from mgpu_fix.versions import Window
 
 from .arguments import runs, spliced
-from .callees import public
-from .drift import Change, DriftRule, upgrade
+from .drift import Change, DriftRule, by_hand, upgrade, uses_of
 from .indexing import indexed, tight
 
 _PL = "jax.experimental.pallas."
@@ -74,20 +73,10 @@ class RemovedFunction(DriftRule):
         for change in known:
             if not change.argument and change.word in names.source.text:
                 remedy = _REMEDIES.get(change.symbol)
-                if remedy is not None:
-                    yield from upgrade(names, change, window, _uses(names, change), functools.partial(remedy, names))
-
-
-def _uses(names: Names, change: Change) -> Iterator[ast.expr]:
-    """The calls of a function, and other uses of it."""
-    for attribute in names.nodes(ast.Attribute):
-        if attribute.attr == change.word and public(names.resolve(attribute)) == change.symbol:
-            parent = names.parents[attribute]
-            yield parent if isinstance(parent, ast.Call) and parent.func is attribute else attribute
-    for name in names.nodes(ast.Name):
-        if isinstance(name.ctx, ast.Load) and public(names.resolve(name)) == change.symbol:
-            parent = names.parents[name]
-            yield parent if isinstance(parent, ast.Call) and parent.func is name else name
+                if remedy is None:
+                    yield from by_hand(names, change, window, uses_of(names, change))
+                else:
+                    yield from upgrade(names, change, window, uses_of(names, change), functools.partial(remedy, names))
 
 
 def _calls(uses: Sequence[ast.expr], count: int, parameters: Sequence[str]) -> dict[ast.Call, list[int]]:

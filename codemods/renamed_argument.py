@@ -88,7 +88,7 @@ class RenamedArgument(DriftRule):
     def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
         """One for each argument that a call in the file, or a dictionary for one, gives by an old name."""
         for group in _groups(known):
-            if any(old in names.source.text for old in group.renamed) or group.places:
+            if any(symbol.rpartition(".")[2] in names.source.text for symbol in group.callees):
                 yield from _Uses(names, group).upgrades(window)
 
 
@@ -111,23 +111,29 @@ class _Group:
 
 def _groups(known: Sequence[Change]) -> list[_Group]:
     keywords: dict[str, dict[str, Change]] = {}
-    for change in (c for c in known if c.kind == "keyword"):
-        keywords.setdefault(change.symbol, {})[change.argument] = change
-    places: dict[str, dict[int, str]] = {}
-    for change in (c for c in known if c.kind == "positional"):
-        if change.index is not None and change.argument in keywords.get(change.symbol, {}):
-            places.setdefault(change.symbol, {})[change.index] = change.argument
+    places: dict[str, dict[int, Change]] = {}
+    for change in known:
+        if change.kind == "keyword":
+            keywords.setdefault(change.symbol, {})[change.argument] = change
+        elif change.index is not None:
+            places.setdefault(change.symbol, {})[change.index] = change
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for symbol, given in keywords.items():
-        alike.setdefault(tuple(sorted((old, c.new) for old, c in given.items())), []).append(symbol)
-    return [
-        _Group(
-            {(s, old): keywords[s][old] for s in symbols for old, _ in renamed},
-            dict(renamed),
-            {s: places[s] for s in symbols if s in places},
-        )
-        for renamed, symbols in alike.items()
-    ]
+    for symbol in dict.fromkeys((*keywords, *places)):
+        renamed = {old: change.new for old, change in keywords.get(symbol, {}).items()}
+        alike.setdefault(tuple(sorted(renamed.items())), []).append(symbol)
+    return [_group(symbols, dict(renamed), keywords, places) for renamed, symbols in alike.items()]
+
+
+def _group(
+    symbols: Sequence[str],
+    renamed: Mapping[str, str],
+    keywords: Mapping[str, Mapping[str, Change]],
+    places: Mapping[str, Mapping[int, Change]],
+) -> _Group:
+    changes = {(s, c.argument): c for s in symbols for c in places.get(s, {}).values()}
+    changes |= {(s, old): keywords[s][old] for s in symbols for old in renamed}
+    by_place = {s: {i: c.argument for i, c in places[s].items()} for s in symbols if s in places}
+    return _Group(changes, renamed, by_place)
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class _Uses:
         found: dict[ast.expr, Plan] = {}
         for call in self.names.nodes(ast.Call):
             if call.args or any(keyword.arg in self.group.renamed for keyword in call.keywords):
-                found[call] = _plan(self._named(call), self.group.renamed)
+                found[call] = _plan(self._named(call), self._new_names)
         for text in self.names.nodes(ast.Constant):
             if isinstance(text.value, str) and text.value in self.group.renamed and self.callees.is_key(text):
                 new = self.group.renamed[text.value]
@@ -210,19 +216,21 @@ class _Uses:
                 found[text] = {0: _Rename(text.value, new)}
         return {node: plan for node, plan in found.items() if plan and not guarded(self.names, node)}
 
+    @property
+    def _new_names(self) -> dict[str, str]:
+        """The name under which each argument goes on; what only lost its place keeps its own."""
+        placed = {name: name for names in self.group.places.values() for name in names.values()}
+        return {**placed, **self.group.renamed}
+
     def _named(self, call: ast.Call) -> list[tuple[str | None, ast.expr]]:
         """JAX's old name for each argument of ``call`` (None for what does not concern us), in source order."""
         arguments = self.callees.arguments(call)
         callee, _ = self.callees.of(call) or (None, 0)
         places = self.group.places.get(callee.dotted, {}) if callee else {}
-        last = max((a.index for a in arguments), default=-1)
-        named: list[tuple[str | None, ast.expr]] = []
-        for argument in arguments:
-            # What follows it could not stay positional, and behind a star nobody knows the place.
-            moves = argument.index == last and not starred(call)
-            name = argument.parameter or (places.get(argument.index) if moves else None)
-            named.append((name, argument.value))
-        return named
+        given = sorted(a.index for a in arguments if a.index >= 0)
+        # What follows it could not stay positional, and behind a star nobody knows the place.
+        moving = {i for i in given if all(j in places for j in given if j >= i)} if not starred(call) else set()
+        return [(a.parameter or (places[a.index] if a.index in moving else None), a.value) for a in arguments]
 
 
 def _plan(arguments: Sequence[tuple[str | None, ast.expr]], renamed: Mapping[str, str]) -> Plan:

@@ -47,7 +47,7 @@ def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Ap
         if source.data == start.data:
             break
     # What changed its meaning after the code was written, as far as its age shows.
-    window = replace(window, since=max(window.since, before(ages))) if ages else window
+    window = replace(window, since=before(ages)) if ages and not window.since else window
     names = Names(source)
     left = tuple(_remaining(rule, u, source, original) for rule in rules for u in rule.upgrades(names, window))
     return Upgraded(source, tuple(fixes), left, symbols)

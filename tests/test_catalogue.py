@@ -32,7 +32,7 @@ def test_a_failure_hits_one_rule(seen: dict[str, Any]) -> None:
 
 
 def test_every_rule_is_hit() -> None:
-    assert {seen["code"] for seen in SEEN} == {rule.code for rule in RULES}
+    assert {seen["code"] for seen in SEEN} == {rule.code for rule in RULES if rule.signatures}
 
 
 def test_a_failure_of_something_else_hits_none() -> None:
@@ -75,7 +75,7 @@ def test_a_rule_explains_itself(rule: Rule) -> None:
     assert rule.page.count("```") % 2 == 0
 
 
-@pytest.mark.parametrize("rule", [r for r in RULES if not r.repairs], ids=lambda r: r.code)
+@pytest.mark.parametrize("rule", [r for r in RULES if r.signatures and not r.repairs], ids=lambda r: r.code)
 def test_a_rule_without_a_fix_says_what_to_do_by_hand(rule: Rule) -> None:
     seen = next(s for s in SEEN if s["code"] == rule.code)
     with pytest.raises(NoFix, match="by hand: "):

@@ -459,7 +459,7 @@ LEFT_ALONE = {
     "up to date": "plgpu.kernel(body, out_type=O, scratch_types=[])",
     "a call of the kernel": "plgpu.kernel(body, out_type=O)(x, y)",
     "an unknown number of positions": "plgpu.kernel(*args)\nplgpu.kernel(*args, O)\nplgpu.kernel(body, O, *args)",
-    "too many positions": "plgpu.kernel(body, O, S)",
+    "too many positions": "plgpu.kernel(body, O, P, S)",
     "a wrapper that uses the value": """
         def make(body, **kw):
             print(kw["out_shape"])
