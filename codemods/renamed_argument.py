@@ -230,7 +230,14 @@ class _Uses:
         given = sorted(a.index for a in arguments if a.index >= 0)
         # What follows it could not stay positional, and behind a star nobody knows the place.
         moving = {i for i in given if all(j in places for j in given if j >= i)} if not starred(call) else set()
-        return [(a.parameter or (places[a.index] if a.index in moving else None), a.value) for a in arguments]
+        changing = {*self.group.renamed, *self.group.renamed.values()}
+        named: list[tuple[str | None, ast.expr]] = []
+        for argument in arguments:
+            name = places[argument.index] if argument.index in moving else argument.parameter
+            # What is given by its name, and only lost its place, is right as it is.
+            stays = argument.index not in moving and name not in changing
+            named.append((None if stays else name, argument.value))
+        return named
 
 
 def _plan(arguments: Sequence[tuple[str | None, ast.expr]], renamed: Mapping[str, str]) -> Plan:
