@@ -9,6 +9,8 @@ from mgpu_fix.versions import Window
 
 from .drift import Change, DriftRule, guarded, uses_of
 
+_LINK = "https://github.com/jax-ml/jax/commit/"
+
 
 class ChangedMeaning(DriftRule):
     """Code that every JAX takes, and that means something else since the one it was written for.
@@ -21,7 +23,7 @@ class ChangedMeaning(DriftRule):
 
     | what | since |
     |---|---|
-    | the outputs of `plgpu.kernel` are not zero before they are stored to | 0.6.2 |
+    | the outputs of `plgpu.kernel` are not zero before they are stored to | 0.6.1 |
     | over a `plgpu.WarpMesh` `lax.axis_index` is the warp in its warpgroup, and not in the block | 0.10.0 |
     | kernels are lowered with Warpgroup semantics where they do not ask for Lane | 0.11.0 |
 
@@ -64,7 +66,7 @@ class ChangedMeaning(DriftRule):
             places = [use for use in uses_of(names, change) if not guarded(names, use)] if spoken_of else []
             if places:
                 spans = tuple(names.source.span(place) for place in places)
-                reason = f"its meaning changed in JAX {change.added}: {change.instead}"
+                reason = f"its meaning changed in JAX {change.added}: {change.instead} ({_LINK}{change.source})"
                 yield Upgrade(change.shown, spans, None, due=False, reason=reason)
 
     def _known(self, window: Window) -> list[Change]:

@@ -434,7 +434,7 @@ class ProvenKernel:
 @dataclass(frozen=True)
 class FileReport:
     """What happened to one file. ``status`` is clean, fixed, partial, unfixed or blocked; ``stopped`` says that its
-    program ends with an error of its own."""
+    program ends with an error of its own. ``notes`` are places to look at, at which nothing fails."""
 
     path: str
     status: str
@@ -446,6 +446,7 @@ class FileReport:
     output: str = ""
     exit_code: int | None = None
     stopped: bool = False
+    notes: tuple[Remaining, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,7 @@ def _upgraded(task: Task, path: str) -> Result:
         status=status,
         fixes=tuple(replace(fix, path=shown) for fix in done.fixes),
         remaining=tuple(replace(item, path=shown) for item in done.remaining),
+        notes=tuple(replace(item, path=shown) for item in done.notes),
         diff=unified_diff(shown, source.data, done.source.data),
     )
     return Result(report, done.symbols, source.data, done.source.data)

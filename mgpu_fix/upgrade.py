@@ -16,11 +16,15 @@ _ROUNDS = 20
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A file's new text, what was done to it, what was not, and how many places of each symbol were changed."""
+    """A file's new text, what was done to it, what was not, and how many places of each symbol were changed.
+
+    ``remaining`` is what JAX no longer takes, ``notes`` what it takes and warns of, or takes for something else.
+    """
 
     source: SourceFile
     fixes: tuple[Fix, ...] = ()
     remaining: tuple[Remaining, ...] = ()
+    notes: tuple[Remaining, ...] = ()
     symbols: Counter[str] = field(default_factory=Counter)
 
 
@@ -49,8 +53,10 @@ def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Ap
     # What changed its meaning after the code was written, as far as its age shows.
     window = replace(window, since=before(ages)) if ages and not window.since else window
     names = Names(source)
-    left = tuple(_remaining(rule, u, source, original) for rule in rules for u in rule.upgrades(names, window))
-    return Upgraded(source, tuple(fixes), left, symbols)
+    left = [(rule, u) for rule in rules for u in rule.upgrades(names, window)]
+    remaining = tuple(_remaining(rule, u, source, original) for rule, u in left if u.due)
+    notes = tuple(_remaining(rule, u, source, original) for rule, u in left if not u.due)
+    return Upgraded(source, tuple(fixes), remaining, notes, symbols)
 
 
 def _together(upgrades: Iterable[Upgrade]) -> list[tuple[Upgrade, Candidate]]:

@@ -44,7 +44,7 @@ def upgrade(paths: tuple[str, ...], chosen: Chosen, output: Output, write: bool)
     partial = Report(())
 
     def tell(file: FileReport) -> None:
-        if file.status != "clean" or output.verbose:
+        if file.status != "clean" or file.notes or output.verbose:
             teller.file(file, partial)
 
     with Progress(not output.quiet and is_terminal(sys.stderr)) as progress:

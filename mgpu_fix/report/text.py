@@ -38,6 +38,8 @@ class TextReport:
         yield from self._proofs(file, report) if written else ()
         for item in file.remaining:
             yield from self._remaining(item)
+        for item in file.notes:
+            yield f"  {self.paint('note', 'yellow')} {_place(item)}: {item.code}: {item.message}: {item.reason}"
         if file.reason and file.status != "blocked":
             yield f"  note: {file.reason}"
         stops = file.stopped or "program stops" in file.reason
@@ -92,13 +94,17 @@ class TextReport:
         return text
 
     def _remaining(self, item: Remaining) -> Iterator[str]:
-        place = ":".join(str(p) for p in (item.path, item.line, item.column) if p) or "?"
+        place = _place(item)
         reason = f"{item.code}: {item.reason}" if item.code else item.reason
         yield f"  {self.paint('left', 'red')} {place}: {reason}"
         first, *rest = item.message.strip().splitlines() or ["(JAX gives no message)"]
         yield f"    {item.type} ({item.stage}): {first}"
         if self.verbose:
             yield from (f"      {line}" for line in rest)
+
+
+def _place(item: Remaining) -> str:
+    return ":".join(str(p) for p in (item.path, item.line, item.column) if p) or "?"
 
 
 _PROVEN = {
