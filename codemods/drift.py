@@ -2,6 +2,7 @@
 
 import abc
 import ast
+import contextlib
 import functools
 import re
 import tomllib
@@ -13,7 +14,7 @@ from typing import TypeVar
 from mgpu_fix.catalogue import NoFix, Rule
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Upgrade
-from mgpu_fix.source import Names, SourceError, SourceFile
+from mgpu_fix.source import Names, Overlap, SourceError, SourceFile, merge_edits
 from mgpu_fix.versions import NEWEST, Window, parse
 
 from .callees import public, short
@@ -63,7 +64,7 @@ class Change:
             return f"Give bodies of {self.shown} {self.instead}"
         if self.new:
             return f"Rename {self.shown} to {self.new if self.argument else short(self.new)}"
-        return f"Replace {self.shown} by {self.instead}"
+        return f"Replace {self.shown} by {self.instead.split(';')[0]}"
 
     @property
     def gone(self) -> str:
@@ -121,7 +122,7 @@ class DriftRule(Rule):
         for upgrade in named or due:
             if upgrade.candidate is None:
                 raise NoFix(upgrade.reason)
-        fixes = [u.candidate for u in due if u.candidate is not None]
+        fixes = _together(u.candidate for u in (*named, *due) if u.candidate is not None)
         if not fixes:
             raise NoFix(self.nothing)
         first, *others = dict.fromkeys(c.title for c in fixes)
@@ -132,6 +133,17 @@ class DriftRule(Rule):
 
     #: why there is no candidate, where nothing was found
     nothing: str = "nothing in this file that newer JAX spells differently was found"
+
+
+def _together(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those whose edits do not touch; the others are found again once these are made."""
+    chosen: list[Candidate] = []
+    for candidate in candidates:
+        with contextlib.suppress(Overlap):
+            if candidate not in chosen:
+                merge_edits([*(c.edits for c in chosen), candidate.edits])
+                chosen.append(candidate)
+    return chosen
 
 
 _PALLAS = "jax.experimental.pallas."

@@ -155,19 +155,32 @@ def upgrade(
     select: Select = "",
     ignore: Ignore = "",
     jobs: Annotated[int, typer.Option(help="Processes that share the files out, else one for each core.", min=0)] = 0,
+    run_: Run = None,
+    module: Module = None,
+    call: Call = "",
+    arg: Arg = [],  # noqa: B006
+    timeout: Timeout = 60.0,
+    interpret_budget: Budget = 20.0,
+    arch: Arch = "sm_90a",
+    cold: Cold = False,
     output_format: OutputFormat = Format.TEXT,
     color: Color = Colour.AUTO,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> int:
-    """Bring code to a newer version of JAX, without running it. Nothing is proven by that; apply proves."""
+    """Bring code to a newer version of JAX. That runs nothing, and proves nothing, without --run, -m or --call."""
     from mgpu_fix import upgrading
 
     if diff and check_only:
         raise UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
     output = Output(output_format.value, color.value, diff, quiet or check_only, verbose)
     chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs)
-    return upgrading.upgrade(tuple(paths), chosen, output, write=not (diff or check_only))
+    program = None
+    if run_ is not None or module is not None or call or arg:
+        from mgpu_fix import commands
+
+        program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, False, cold)
+    return upgrading.upgrade(tuple(paths), chosen, output, not (diff or check_only), program)
 
 
 @app.command()

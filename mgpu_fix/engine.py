@@ -372,7 +372,9 @@ class Engine:
         verdicts = verify.judge(self.first, last, self.compare)
         for step in steps:
             disproof = _disproof(last, step.kernels)
-            missing = [self._missing(kernel, step, verdicts, last) for kernel in step.kernels] or [
+            # What stopped the program before any kernel is proven by those that are then called.
+            kernels = step.kernels or {c.name for c in last.calls} - {c.name for c in self.first.calls}
+            missing = [self._missing(kernel, step, verdicts, last) for kernel in sorted(kernels)] or [
                 "no kernel was called that proves it; name one with --call"
             ]
             missing = [disproof] if disproof else missing

@@ -4,16 +4,18 @@ import functools
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgpu_fix import __version__, disk
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.engine import Engine, Options, Outcome
+from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.source import SourceFile, unified_diff
+from mgpu_fix.verify import compare_files, judge
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,14 @@ class Task:
     """What to do with the files: ``mode`` is ``apply`` (write), ``preview`` (write nothing) or ``check`` (try nothing).
 
     ``program`` tells how each file is run, its path is filled in; or, where it has a command, what is run for them all.
+    ``given`` are new texts, by real path, to go on from: they are written if no kernel is worse off with them.
     """
 
     files: tuple[str, ...]
     mode: str = "apply"
     options: Options = Options()
     program: Program = Program("")
+    given: Mapping[str, SourceFile] = field(default_factory=dict)
 
 
 def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Callable[[str], None]) -> Report:
@@ -45,6 +49,8 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         except disk.Blocked as e:
             reports[name] = FileReport(name, "blocked", reason=str(e))
     originals = dict(sources)
+    sources |= {path: source for path, source in task.given.items() if path in sources}
+    lost = ""
     touched: dict[str, FileReport] = {}
     last = Observation("ok")
     readable = [name for name in task.files if name not in reports]
@@ -58,6 +64,10 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         run = functools.partial(_run, observer, replace(task.program, path=name), proven)
         engine = Engine(run, catalogue, sources, task.options, progress=progress)
         outcome = engine.diagnose() if task.mode == "check" else engine.repair()
+        if task.given:
+            before = observer.observe(replace(task.program, path=name), {}, None)
+            outcome, worse = _held_against(before, outcome)
+            lost = lost or worse
         last = outcome.last
         sources = dict(outcome.texts)
         if task.program.command:
@@ -69,9 +79,12 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         reports[name] = touched.pop(name)
     for name, report in touched.items():
         reports[name] = _merged(reports.get(name), report)
+    if lost:
+        sources = originals
+        reports = {name: FileReport(report.path, "unfixed", reason=lost) for name, report in reports.items()}
     changes = {n: (originals[p], sources[p]) for n in task.files if (p := os.path.realpath(n)) in sources}
-    for name, (before, after) in changes.items():
-        reports[name] = replace(reports[name], diff=unified_diff(disk.shown_path(name), before.data, after.data))
+    for name, (old, new) in changes.items():
+        reports[name] = replace(reports[name], diff=unified_diff(disk.shown_path(name), old.data, new.data))
     if task.mode == "apply":
         for name, reason in disk.write_all({n: pair for n, pair in changes.items() if reports[n].diff}).items():
             reports[name] = replace(reports[name], status="blocked", reason=reason)
@@ -93,6 +106,23 @@ def _run(
     draws: tuple[tuple[str, ...], ...] | None,
 ) -> Observation:
     return observer.observe(program, {**proven, **texts}, draws)
+
+
+def _held_against(before: Observation, outcome: Outcome) -> tuple[Outcome, str]:
+    """An outcome of new texts, whose kernels are proven by the run ``before`` of the old ones where their numbers agree;
+    and what is worse with the new texts, empty if nothing is."""
+    after = outcome.last
+    verdicts = judge(before, after, compare_files)
+    found = next((v.lost for v in verdicts if v.lost), "")
+    if not found and before.status == "ok" and after.status not in ("ok", "stopped"):
+        found = after.reason
+    agree = {id(v.after) for v in verdicts if v.agrees}
+    kernels = tuple(
+        replace(kernel, verified_by=VerifiedBy.INTERPRETER) if id(call) in agree and kernel.verified_by else kernel
+        for kernel, call in zip(outcome.kernels, after.calls, strict=True)
+    )
+    lost = f"nothing was changed, since with the change {found}" if found else ""
+    return replace(outcome, kernels=kernels), lost
 
 
 def exit_code(report: Report, mode: str) -> int:

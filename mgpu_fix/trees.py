@@ -47,11 +47,8 @@ class Result:
     after: bytes = b""
 
 
-def carry_out(task: Task, tell: Callable[[FileReport], None]) -> tuple[Report, Counter[str]]:
-    """Upgrade every file; ``tell`` hears of each where nothing is written, else of all once they are.
-
-    Returns the whole report, and in how many places each symbol was changed.
-    """
+def carry_out(task: Task, tell: Callable[[FileReport], None]) -> list[Result]:
+    """Upgrade every file; ``tell`` hears of each where nothing is written, else of all once they are."""
     results: list[Result] = []
     for result in _results(task):
         results.append(result)
@@ -67,9 +64,13 @@ def carry_out(task: Task, tell: Callable[[FileReport], None]) -> tuple[Report, C
         results = [_blocked(r, reasons[r.report.path]) if r.report.path in reasons else r for r in results]
         for result in results:
             tell(result.report)
-    symbols = sum((r.symbols for r in results), Counter[str]())
-    tool = {"name": "mgpu-fix", "version": __version__}
-    return Report(tuple(r.report for r in results), python=platform.python_version(), tool=tool), symbols
+    return results
+
+
+def report(results: Iterable[Result]) -> Report:
+    """What can be said of all files without running anything."""
+    files = tuple(result.report for result in results)
+    return Report(files, python=platform.python_version(), tool={"name": "mgpu-fix", "version": __version__})
 
 
 def _blocked(result: Result, reason: str) -> Result:
@@ -114,7 +115,7 @@ def _upgraded(task: Task, path: str) -> Result:
     done = upgrade(source, rules, task.window, task.least)
     fixed, left = bool(done.fixes), bool(done.remaining)
     status = ("partial" if left else "fixed") if fixed else "unfixed" if left else "clean"
-    report = FileReport(
+    told = FileReport(
         path=shown,
         status=status,
         fixes=tuple(replace(fix, path=shown) for fix in done.fixes),
@@ -122,7 +123,7 @@ def _upgraded(task: Task, path: str) -> Result:
         notes=tuple(replace(item, path=shown) for item in done.notes),
         diff=unified_diff(shown, source.data, done.source.data),
     )
-    return Result(report, done.symbols, source.data, done.source.data)
+    return Result(told, done.symbols, source.data, done.source.data)
 
 
 def python_files(paths: Iterable[str]) -> Iterator[str]:

@@ -102,5 +102,5 @@ def _remaining(rule: Rule, upgrade_: Upgrade, source: SourceFile, original: Sour
 def _place(upgrade_: Upgrade, source: SourceFile, original: SourceFile) -> tuple[int | None, int | None]:
     """Where its first place lies in the file on disk."""
     first = min(upgrade_.places, default=None)
-    line = line_before(original, source, first.line) if first else None
+    line = line_before(original, source, first.line, changed=True) if first else None
     return line, first.column if first and line is not None else None

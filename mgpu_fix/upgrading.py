@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from mgpu_fix import trees
 from mgpu_fix.console import Output, Progress, UsageError, is_terminal, say
@@ -12,6 +13,9 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import FileReport, Report
 from mgpu_fix.report.tell import Teller
 from mgpu_fix.versions import NEWEST, Version, Window, parse
+
+if TYPE_CHECKING:
+    from mgpu_fix.observe import Program
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,13 @@ class Chosen:
     jobs: int = 0
 
 
-def upgrade(paths: tuple[str, ...], chosen: Chosen, output: Output, write: bool) -> int:
-    """Bring files to a newer JAX; returns the exit code. Raises UsageError, CatalogueError."""
+def upgrade(
+    paths: tuple[str, ...], chosen: Chosen, output: Output, write: bool, program: "Program | None" = None
+) -> int:
+    """Bring files to a newer JAX; returns the exit code.
+
+    ``program``, where given, is run with what came out, and repaired further. Raises UsageError, CatalogueError.
+    """
     window = Window(_version("--from", chosen.since) or (), _version("--to", chosen.to) or _installed())
     if window.since > window.to:
         raise UsageError(
@@ -39,7 +48,7 @@ def upgrade(paths: tuple[str, ...], chosen: Chosen, output: Output, write: bool)
         load().chosen(chosen.select, chosen.ignore)
     least = Applicability.UNSAFE if chosen.unsafe else Applicability.SAFE
     jobs = chosen.jobs or os.cpu_count() or 1
-    task = trees.Task(paths, window, chosen.select, chosen.ignore, least, write, jobs)
+    task = trees.Task(paths, window, chosen.select, chosen.ignore, least, write and not program, jobs)
     teller = Teller(output, write)
     partial = Report(())
 
@@ -49,27 +58,35 @@ def upgrade(paths: tuple[str, ...], chosen: Chosen, output: Output, write: bool)
 
     with Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
         progress.say("upgrading")
-        report, symbols = trees.carry_out(task, tell)
-    teller.end(report)
+        results = trees.carry_out(task, (lambda file: None) if program else tell)
+        report = trees.report(results)
+        if program:
+            from mgpu_fix.proving import prove
+
+            report = prove(results, program, chosen.select, chosen.ignore, chosen.unsafe, write, progress.say)
+    symbols = sum((result.symbols for result in results), Counter[str]())
+    if program:
+        teller.whole(report)
+    else:
+        teller.end(report)
     if not output.quiet and output.format != "json":
-        say(_summary(report, symbols, write), teller.stream)
+        say(_summary(report, symbols, write, proven=program is not None), teller.stream)
     return _exit_code(report, write)
 
 
-def _summary(report: Report, symbols: Counter[str], write: bool) -> str:
-    """A table of what was changed, and what to do about its not being proven."""
-    changed = sum(bool(file.diff) for file in report.files)
+def _summary(report: Report, symbols: Counter[str], write: bool, proven: bool) -> str:
+    """A table of what was changed, and, where nothing was run, what to do about that."""
+    changed = sum(bool(file.diff) and file.status != "blocked" for file in report.files)
     if not report.files:
         return "no file speaks of Pallas\n"
     done = "changed" if write else "would change"
-    files = f"{changed} of {len(report.files)} file{'s' if len(report.files) > 1 else ''} that speak of Pallas {done}"
-    if not symbols:
+    files = f"of {len(report.files)} file{'s' if len(report.files) > 1 else ''} with Pallas in them {changed} {done}"
+    if not symbols or not changed:
         return f"{files}\n"
     width = max(map(len, symbols))
     rows = "".join(f"  {symbol:{width}}  {count:5}\n" for symbol, count in sorted(symbols.items()))
-    return (
-        f"{files}; places by symbol:\n{rows}Unverified: nothing was run. mgpu-fix apply runs a program and proves it.\n"
-    )
+    unproven = "" if proven else "Unverified, since nothing was run: --run or --call proves it.\n"
+    return f"{files}; places by symbol:\n{rows}{unproven}"
 
 
 def _exit_code(report: Report, write: bool) -> int:

@@ -436,3 +436,21 @@ def test_diagnosis_changes_nothing_and_runs_once() -> None:
     outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 1")).diagnose()
     assert runner.runs == 1
     assert outcome.remaining[0].reason == "a fix is known: make it gives 1; mgpu-fix apply tries it"
+
+
+def test_a_fix_without_a_kernel_is_proven_by_the_kernels_that_are_then_called() -> None:
+    class Stops(Scripted):
+        """Fails before any kernel is called while its text says so."""
+
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            if b"fails OLD" in (texts.get(PATH) or self.original.encode()):
+                return Observation("stopped", failures=(Failure("OLD", "OLD", "import", Span(PATH, 1)),), reason="OLD")
+            return super().__call__(texts, draws)
+
+    def outcome(text: str) -> list[str]:
+        runner = Stops(original=text)
+        engine = Engine(runner, Catalogue((Rename(),)), {PATH: SourceFile(PATH, text.encode())})
+        return [fix.name for fix in engine.repair().fixes]
+
+    assert outcome('first = "fails OLD"\nk = "gives 2"\n') == ["OLD"]
+    assert outcome('first = "fails OLD"\nfirst = "fails NEW"\n') == []

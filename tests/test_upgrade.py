@@ -44,12 +44,12 @@ def test_a_tree_is_upgraded_once(tmp_path: Path) -> None:
     write(tmp_path, files)
     done = run(".", cwd=tmp_path)
     assert snapshot(tmp_path) == {**files, "a.py": NEW, "b/c.py": NEW}
-    assert "2 of 2 files that speak of Pallas changed" in done.stdout
+    assert "of 2 files with Pallas in them 2 changed" in done.stdout
     assert "plgpu.kernel(out_shape=)      2" in done.stdout
     assert "Unverified" in done.stdout
     again = run(".", cwd=tmp_path)
     assert snapshot(tmp_path) == {**files, "a.py": NEW, "b/c.py": NEW}
-    assert again.stdout == "0 of 2 files that speak of Pallas changed\n"
+    assert again.stdout == "of 2 files with Pallas in them 0 changed\n"
 
 
 def test_many_files_are_shared_out(tmp_path: Path) -> None:

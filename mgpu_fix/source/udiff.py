@@ -24,12 +24,16 @@ def unified_diff(path: str, before: bytes, after: bytes) -> str:
     return "".join(out)
 
 
-def line_before(original: SourceFile, now: SourceFile, line: int) -> int | None:
-    """The line of ``original`` that became line ``line`` of ``now``; None if an edit made it."""
+def line_before(original: SourceFile, now: SourceFile, line: int, changed: bool = False) -> int | None:
+    """The line of ``original`` that became line ``line`` of ``now``; None if an edit made it.
+
+    With ``changed`` a line that was only changed counts as the one that it was.
+    """
     if original.data == now.data:
         return line
     a, b = original.text.splitlines(), now.text.splitlines()
-    for block in difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
-        if block.b < line <= block.b + block.size:
-            return block.a + line - block.b
+    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        kept = tag == "equal" or (changed and tag == "replace" and end - start == new_end - new_start)
+        if kept and new_start < line <= new_end:
+            return start + line - new_start
     return None
