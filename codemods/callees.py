@@ -26,9 +26,11 @@ _MODULES = (
 
 def public(dotted: str | None) -> str:
     """The public name of what a private one of Pallas' stands for; other names as they are, None as an empty one."""
+    if dotted is None or not dotted.startswith("jax._src."):
+        return dotted or ""
     for private, home in _HOMES:
-        dotted = private.sub(home, dotted or "")
-    return dotted or ""
+        dotted = private.sub(home, dotted)
+    return dotted
 
 
 def short(dotted: str) -> str:

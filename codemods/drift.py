@@ -107,8 +107,9 @@ class DriftRule(Rule):
 
     def upgrades(self, names: Names, window: Window) -> Iterator[Upgrade]:
         """What the file spells in an old way, as far as it surely is code for Mosaic GPU."""
-        known = [change for change in self._known(window) if _is_meant(names, change)]
-        return self.found(names, window, known) if known else iter(())
+        meant = _is_for_mosaic_gpu(names)
+        known = [change for change in self._known(window) if meant or change.symbol.startswith(_MOSAIC_GPU)]
+        return self.found(names, window, known)
 
     def _known(self, window: Window) -> list[Change]:
         return [change for change in table() if change.kind in self.kinds and change.concerns(window)]
@@ -151,10 +152,8 @@ _MOSAIC_GPU = ("jax.experimental.pallas.mosaic_gpu", "jax.experimental.mosaic.gp
 _OTHERS = tuple(f"{_PALLAS}{backend}" for backend in ("triton", "tpu", "tpu_sc", "fuser"))
 
 
-def _is_meant(names: Names, change: Change) -> bool:
+def _is_for_mosaic_gpu(names: Names) -> bool:
     """Whether what all backends call alike is that of Mosaic GPU here: the file imports this backend and no other."""
-    if change.symbol.startswith(_MOSAIC_GPU):
-        return True
     imported = [names.imported(alias) for alias in names.nodes(ast.alias)]
     return any(i.startswith(_MOSAIC_GPU) for i in imported) and not any(i.startswith(_OTHERS) for i in imported)
 
@@ -185,16 +184,21 @@ def upgrade(
     yield Upgrade(change.shown, places, candidate, change.fails(window), (change.word,), change.gone, reason)
 
 
-def uses_of(names: Names, change: Change) -> Iterator[ast.expr]:
-    """The calls of a function, and other uses of it."""
-    for attribute in names.nodes(ast.Attribute):
-        if attribute.attr == change.word and public(names.resolve(attribute)) == change.symbol:
-            parent = names.parents[attribute]
-            yield parent if isinstance(parent, ast.Call) and parent.func is attribute else attribute
-    for name in names.nodes(ast.Name):
-        if isinstance(name.ctx, ast.Load) and public(names.resolve(name)) == change.symbol:
-            parent = names.parents[name]
-            yield parent if isinstance(parent, ast.Call) and parent.func is name else name
+def uses_of(names: Names, change: Change) -> Iterator[ast.expr | ast.alias]:
+    """The calls of a function, other uses of it, and imports of what can no longer be imported."""
+    word = change.word
+    found: list[ast.Attribute | ast.Name] = [*names.attributes(word)]
+    for alias in names.nodes(ast.alias):
+        if alias.name == word and public(names.imported(alias)) == change.symbol:
+            if change.removed:
+                yield alias
+            found += names.uses(alias.asname or word, names.scope(alias))
+    # Of a star import.
+    found += [name for name in names.loads(word) if names.home(word, name) is None]
+    for use in found:
+        if public(names.resolve(use)) == change.symbol:
+            parent = names.parents[use]
+            yield parent if isinstance(parent, ast.Call) and parent.func is use else use
 
 
 def by_hand(names: Names, change: Change, window: Window, uses: Iterable[Use]) -> Iterator[Upgrade]:

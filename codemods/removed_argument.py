@@ -103,7 +103,9 @@ def _with(remedy: Remedy, names: Names, change: Change) -> Callable[[Sequence[as
 def _calls(names: Names, change: Change) -> Iterator[ast.Call]:
     callees = Callees(names, {change.symbol}, {change.argument})
     for call in names.nodes(ast.Call):
-        arguments = callees.arguments(call)
+        by_name = any(keyword.arg == change.argument for keyword in call.keywords)
+        by_place = change.index is not None and len(call.args) > change.index
+        arguments = callees.arguments(call) if by_name or by_place else []
         if any(a.parameter == change.argument or (a.index >= 0 and a.index == change.index) for a in arguments):
             yield call
 

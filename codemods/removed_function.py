@@ -22,7 +22,7 @@ _PLGPU = "jax.experimental.pallas.mosaic_gpu."
 _LACKS = r"^module 'jax\.experimental\.pallas"
 
 #: Edits for all uses of a function. May raise NoFix or SourceError.
-Remedy: TypeAlias = Callable[[Names, Sequence[ast.expr]], Iterable[Edit]]
+Remedy: TypeAlias = Callable[[Names, Sequence[ast.expr | ast.alias]], Iterable[Edit]]
 
 
 class RemovedFunction(DriftRule):
@@ -79,10 +79,12 @@ class RemovedFunction(DriftRule):
                     yield from upgrade(names, change, window, uses_of(names, change), functools.partial(remedy, names))
 
 
-def _calls(uses: Sequence[ast.expr], count: int, parameters: Sequence[str]) -> dict[ast.Call, list[int]]:
+def _calls(uses: Sequence[ast.expr | ast.alias], count: int, parameters: Sequence[str]) -> dict[ast.Call, list[int]]:
     """Where each of ``parameters`` stands in each call. Raises NoFix where it has others."""
     found = {}
     for use in uses:
+        if isinstance(use, ast.alias):
+            raise NoFix(f"it is imported by its name at line {use.lineno}")
         if not isinstance(use, ast.Call):
             raise NoFix(f"it is used at line {use.lineno} other than in a call")
         given: dict[str, int] = {}
@@ -101,7 +103,7 @@ def _calls(uses: Sequence[ast.expr], count: int, parameters: Sequence[str]) -> d
     return found
 
 
-def _load(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
+def _load(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     calls = _calls(uses, 2, ("x_ref_or_view", "idx"))
 
     def loaded(call: cst.Call, places: Sequence[int]) -> cst.Subscript:
@@ -111,7 +113,7 @@ def _load(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
     yield from spliced(names, {c: functools.partial(loaded, places=p) for c, p in calls.items()})
 
 
-def _store(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
+def _store(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     calls = _calls(uses, 3, ("x_ref_or_view", "idx", "val"))
     for call in calls:
         if not isinstance(names.parents[call], ast.Expr):
@@ -130,7 +132,7 @@ def _store(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
         yield splice.edit()
 
 
-def _transpose(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
+def _transpose(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     calls = _calls(uses, 2, ("ref", "permutation"))
 
     def transposed(call: cst.Call, places: Sequence[int]) -> cst.Call:
@@ -140,9 +142,11 @@ def _transpose(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
     yield from spliced(names, {c: functools.partial(transposed, places=p) for c, p in calls.items()})
 
 
-def _transform(names: Names, uses: Sequence[ast.expr]) -> Iterator[Edit]:
+def _transform(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     """The elements of tuples and lists, and the names that are given to such."""
     for use in uses:
+        if isinstance(use, ast.alias):
+            raise NoFix(f"it is imported by its name at line {use.lineno}")
         parent = names.parents[use]
         gone: list[ast.expr] = [use]
         if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):

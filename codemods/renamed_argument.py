@@ -204,7 +204,8 @@ class _Uses:
         """What to change in each call or key. Raises NoFix where an old and a new name contradict each other."""
         found: dict[ast.expr, Plan] = {}
         for call in self.names.nodes(ast.Call):
-            if call.args or any(keyword.arg in self.group.renamed for keyword in call.keywords):
+            by_place = self.group.places and call.args
+            if by_place or any(keyword.arg in self.group.renamed for keyword in call.keywords):
                 found[call] = _plan(self._named(call), self._new_names)
         for text in self.names.nodes(ast.Constant):
             if isinstance(text.value, str) and text.value in self.group.renamed and self.callees.is_key(text):

@@ -81,15 +81,15 @@ _Use: TypeAlias = ast.Attribute | ast.Name | ast.alias
 def _uses(names: Names, symbol: str) -> Iterator[_Use]:
     """Where a file says a name by itself, and not through a name of its own for it."""
     word = symbol.rpartition(".")[2]
-    for attribute in names.nodes(ast.Attribute):
-        if attribute.attr == word and public(names.resolve(attribute)) == symbol:
+    for attribute in names.attributes(word):
+        if public(names.resolve(attribute)) == symbol:
             yield attribute
     for alias in names.nodes(ast.alias):
         if alias.name == word and public(names.imported(alias)) == symbol:
             yield alias
-    for name in names.nodes(ast.Name):
+    for name in names.loads(word):
         # Of a star import.
-        if name.id == word and names.home(word, name) is None and public(names.resolve(name)) == symbol:
+        if names.home(word, name) is None and public(names.resolve(name)) == symbol:
             yield name
 
 

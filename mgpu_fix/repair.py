@@ -109,7 +109,7 @@ def _run(
 
 
 def _held_against(before: Observation, outcome: Outcome) -> tuple[Outcome, str]:
-    """An outcome of new texts, whose kernels are proven by the run ``before`` of the old ones where their numbers agree;
+    """An outcome of new texts, its kernels proven by the run ``before`` of the old ones where their numbers agree;
     and what is worse with the new texts, empty if nothing is."""
     after = outcome.last
     verdicts = judge(before, after, compare_files)

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from mgpu_fix.catalogue import Rule
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Fix, Remaining, Upgrade
-from mgpu_fix.source import Names, Overlap, SourceError, SourceFile, line_before, merge_edits, unified_diff
+from mgpu_fix.source import (
+    Names,
+    Overlap,
+    SourceError,
+    SourceFile,
+    apply_edits,
+    line_before,
+    merge_edits,
+    unified_diff,
+)
 from mgpu_fix.versions import Window, before
 
 #: Rewrites of rewrites that a file may need; each round makes all that fit together.
@@ -33,26 +42,27 @@ def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Ap
 
     Runs until nothing changes, so that a second call finds nothing to do.
     """
-    original, fixes, symbols = source, list[Fix](), Counter[str]()
+    original, names, fixes, symbols = source, Names(source), list[Fix](), Counter[str]()
     ages: list[str] = []
     for _ in range(_ROUNDS):
         start = source
         for rule in rules:
-            found = list(rule.upgrades(Names(source), window))
+            found = list(rule.upgrades(names, window))
             ages += [u.gone for u in found if u.gone]
             chosen = _together(u for u in found if u.candidate and least.allows(u.candidate.applicability))
+            if not chosen:
+                continue
             try:
                 changed = source.edited(edit for _, candidate in chosen for edit in candidate.edits)
             except SourceError:
                 continue
             fixes += [_fix(rule, u, candidate, source, original) for u, candidate in chosen]
             symbols.update({u.symbol: len(u.places) for u, _ in chosen})
-            source = changed
+            source, names = changed, Names(changed)
         if source.data == start.data:
             break
     # What changed its meaning after the code was written, as far as its age shows.
     window = replace(window, since=before(ages)) if ages and not window.since else window
-    names = Names(source)
     left = [(rule, u) for rule in rules for u in rule.upgrades(names, window)]
     remaining = tuple(_remaining(rule, u, source, original) for rule, u in left if u.due)
     notes = tuple(_remaining(rule, u, source, original) for rule, u in left if not u.due)
@@ -85,7 +95,7 @@ def _fix(rule: Rule, upgrade_: Upgrade, candidate: Candidate, source: SourceFile
         kernel="",
         line=line,
         column=column,
-        diff=unified_diff(source.path, source.data, source.edited(candidate.edits).data),
+        diff=unified_diff(source.path, source.data, source.encode(apply_edits(source.text, candidate.edits))),
     )
 
 

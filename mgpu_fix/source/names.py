@@ -39,6 +39,7 @@ class Names:
         self._stars: list[str] = []
         self._imported_from: dict[ast.alias, str] = {}
         self._resolved: dict[tuple[ast.AST, str], str | None] = {}
+        self._scopes: dict[ast.AST, Scope] = {}
         self._uses: dict[str, dict[ast.AST | None, list[ast.Name]]] = {}
         self._index()
         for kind in _BINDERS:
@@ -111,6 +112,11 @@ class Names:
 
     def scope(self, node: ast.AST) -> Scope:
         """The scope in which a name at ``node`` is looked up or bound; decorators and defaults belong outside."""
+        if node not in self._scopes:
+            self._scopes[node] = self._scope(node)
+        return self._scopes[node]
+
+    def _scope(self, node: ast.AST) -> Scope:
         child = node
         while (parent := self.parents.get(child)) is not None:
             if isinstance(parent, _SCOPES) and self._inside(parent, child, node):
@@ -191,6 +197,21 @@ class Names:
             for load in self._loads.get(name, []):
                 self._uses[name].setdefault(self.home(name, load), []).append(load)
         return self._uses[name].get(scope, [])
+
+    def attributes(self, name: str) -> list[ast.Attribute]:
+        """Every ``something.name``."""
+        return self._attributes.get(name, [])
+
+    @functools.cached_property
+    def _attributes(self) -> dict[str, list[ast.Attribute]]:
+        found: dict[str, list[ast.Attribute]] = {}
+        for node in self.nodes(ast.Attribute):
+            found.setdefault(node.attr, []).append(node)
+        return found
+
+    def loads(self, name: str) -> list[ast.Name]:
+        """Every place that loads ``name``, whatever it is bound to there."""
+        return self._loads.get(name, [])
 
     @functools.cached_property
     def _loads(self) -> dict[str, list[ast.Name]]:

@@ -1,7 +1,9 @@
 """What changed between two texts: unified diffs that ``git apply`` takes, and where a line came from."""
 
 import difflib
+import functools
 import re
+from collections.abc import Sequence
 
 from mgpu_fix.source.file import SourceFile
 
@@ -31,9 +33,13 @@ def line_before(original: SourceFile, now: SourceFile, line: int, changed: bool 
     """
     if original.data == now.data:
         return line
-    a, b = original.text.splitlines(), now.text.splitlines()
-    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    for tag, start, end, new_start, new_end in _opcodes(original.text, now.text):
         kept = tag == "equal" or (changed and tag == "replace" and end - start == new_end - new_start)
         if kept and new_start < line <= new_end:
             return start + line - new_start
     return None
+
+
+@functools.lru_cache(maxsize=8)
+def _opcodes(a: str, b: str) -> Sequence[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, a.splitlines(), b.splitlines(), autojunk=False).get_opcodes()
