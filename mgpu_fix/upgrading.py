@@ -4,17 +4,15 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from mgpu_fix import trees
 from mgpu_fix.console import Output, Progress, UsageError, is_terminal, say
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import FileReport, Report
-from mgpu_fix.report.tell import Teller
 from mgpu_fix.versions import NEWEST, Version, Window, parse
+from mgpu_fix.walk import pallas_files
 
 if TYPE_CHECKING:
+    from mgpu_fix.model import FileReport, Report
     from mgpu_fix.observe import Program
 
 
@@ -37,22 +35,36 @@ def upgrade(
 
     ``program``, where given, is run with what came out, and repaired further. Raises UsageError, CatalogueError.
     """
-    window = Window(_version("--from", chosen.since) or (), _version("--to", chosen.to) or _installed())
-    if window.since > window.to:
-        raise UsageError(
-            f"--from {chosen.since} is newer than {chosen.to or 'the JAX installed'}; code only goes forward"
-        )
+    since = _version("--from", chosen.since) or ()
+    to = _version("--to", chosen.to)
+    if since and since > (to or _installed()):
+        newest = chosen.to or "the JAX installed"
+        raise UsageError(f"--from {chosen.since} is newer than {newest}; code only goes forward")
     if chosen.select or chosen.ignore:
         from mgpu_fix.catalogue import load
 
         load().chosen(chosen.select, chosen.ignore)
+    files = tuple(pallas_files(paths))
+    if not files and output.format != "json":
+        say("" if output.quiet else "no file speaks of Pallas\n", sys.stderr if output.patch else sys.stdout)
+        return 0
+    return _upgraded(files, Window(since, to or _installed()), chosen, output, write, program)
+
+
+def _upgraded(
+    files: tuple[str, ...], window: Window, chosen: Chosen, output: Output, write: bool, program: "Program | None"
+) -> int:
+    from mgpu_fix import trees
+    from mgpu_fix.model import Report
+    from mgpu_fix.report.tell import Teller
+
     least = Applicability.UNSAFE if chosen.unsafe else Applicability.SAFE
     jobs = chosen.jobs or os.cpu_count() or 1
-    task = trees.Task(paths, window, chosen.select, chosen.ignore, least, write and not program, jobs)
+    task = trees.Task(files, window, chosen.select, chosen.ignore, least, write and not program, jobs)
     teller = Teller(output, write)
     partial = Report(())
 
-    def tell(file: FileReport) -> None:
+    def tell(file: "FileReport") -> None:
         if file.status != "clean" or file.notes or output.verbose:
             teller.file(file, partial)
 
@@ -74,11 +86,9 @@ def upgrade(
     return _exit_code(report, write)
 
 
-def _summary(report: Report, symbols: Counter[str], write: bool, proven: bool) -> str:
+def _summary(report: "Report", symbols: Counter[str], write: bool, proven: bool) -> str:
     """A table of what was changed, and, where nothing was run, what to do about that."""
     changed = sum(bool(file.diff) and file.status != "blocked" for file in report.files)
-    if not report.files:
-        return "no file speaks of Pallas\n"
     done = "changed" if write else "would change"
     files = f"of {len(report.files)} file{'s' if len(report.files) > 1 else ''} with Pallas in them {changed} {done}"
     if not symbols or not changed:
@@ -89,7 +99,7 @@ def _summary(report: Report, symbols: Counter[str], write: bool, proven: bool) -
     return f"{files}; places by symbol:\n{rows}{unproven}"
 
 
-def _exit_code(report: Report, write: bool) -> int:
+def _exit_code(report: "Report", write: bool) -> int:
     statuses = {file.status for file in report.files}
     if "blocked" in statuses:
         return 2
@@ -107,6 +117,8 @@ def _version(option: str, text: str) -> Version | None:
 
 def _installed() -> Version:
     """The JAX beside mgpu-fix; without one, the newest that is known."""
+    from importlib import metadata
+
     try:
         return parse(metadata.version("jax"))
     except metadata.PackageNotFoundError:

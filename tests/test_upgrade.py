@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from mgpu_fix import trees
+from mgpu_fix import walk
 from mgpu_fix.report import json as json_report
 from mgpu_fix.versions import Window, before, parse
 
@@ -134,7 +134,7 @@ def test_a_read_only_file_keeps_all_as_they_were(tmp_path: Path) -> None:
 
 
 def found(root: Path, *paths: str) -> list[str]:
-    return [os.path.relpath(p, root) for p in trees.python_files([str(root / p) for p in paths])]
+    return [os.path.relpath(p, root) for p in walk.python_files([str(root / p) for p in paths])]
 
 
 def test_which_files_are_looked_at(tmp_path: Path) -> None:
