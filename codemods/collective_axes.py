@@ -10,9 +10,11 @@ import libcst as cst
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Axis, Candidate, Edit, Failure, Scope, Span
+from mgpu_fix.model import Axis, Candidate, Edit, Failure, Scope, Span, Upgrade
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
+from mgpu_fix.versions import Window
 
+from . import thread_scopes
 from .accumulators import Split, split
 from .arguments import exploded, keyword, runs, with_argument, without
 from .scope_calls import AXES, Layer, layers_of
@@ -111,6 +113,10 @@ class CollectiveAxes(Rule):
                 needs_oracle=any(_shares_otherwise(scope) for scope in refused),
             )
         ]
+
+    def upgrades(self, names: Names, window: Window) -> Iterable[Upgrade]:
+        """Scopes that old code opens for all threads of a kernel without saying so."""
+        return thread_scopes.upgrades(names, window)
 
 
 RULES = (CollectiveAxes(),)

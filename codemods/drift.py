@@ -27,8 +27,9 @@ class Change:
     """One line of the table.
 
     ``symbol`` is a public dotted name, ``argument`` one of its arguments where only that changed. ``kind`` is name,
-    keyword, positional (``index`` is its place), removed, callback, warps, behaviour (it fails in another way) or
-    silent (it means something else; only where the file speaks of ``where`` and not of ``unless``). ``new`` is the new
+    keyword, positional (``index`` is its place), removed, callback, warps, aged (wrong only in code that is older than
+    ``added``), behaviour (it fails in another way) or silent (it means something else; only where the file speaks of
+    ``where`` and not of ``unless``). ``new`` is the new
     name where one stands for the old one without more, ``instead`` says in a phrase what to write. JAX takes the new
     spelling from ``added`` on, warns of the old one from ``deprecated`` on and no longer takes it from ``removed`` on.
     ``source`` is where this was seen: a commit of JAX, or its releases.
@@ -75,6 +76,8 @@ class Change:
         """Whether the old spelling fails, or is warned of, where the window ends, and the new one works there."""
         if self.kind == "silent":
             return window.accepts(self.added)
+        if self.kind == "aged":
+            return bool(window.since) and window.crosses(self.added)
         ends = [release for release in (self.deprecated, self.removed) if release]
         gone = any(parse(release) <= window.to for release in ends)
         return gone and (not self.added or window.accepts(self.added))
@@ -177,6 +180,8 @@ def upgrade(
     candidate, reason = None, ""
     try:
         edits = tuple(dict.fromkeys(rewritten(open_)))
+        if not edits:
+            return
         candidate = Candidate(change.title, edits, applicability)
     except (NoFix, SourceError) as e:
         reason = str(e)

@@ -65,7 +65,7 @@ class RemovedArgument(DriftRule):
     code = "MGF904"
     name = "removed-argument"
     jax = "any"
-    kinds = ("removed",)
+    kinds = ("removed", "aged")
     nothing = "no call here that gives the argument was found; look it up in JAX's Pallas changelog"
     signatures = (
         *(
@@ -90,9 +90,9 @@ class RemovedArgument(DriftRule):
             remedy = _REMEDIES.get((change.symbol.removeprefix(f"{_PLGPU}."), change.argument))
             if not change.argument or change.symbol.rpartition(".")[2] not in names.source.text:
                 continue
-            if remedy is None:
+            if remedy is None and change.kind == "removed":
                 yield from by_hand(names, change, window, _calls(names, change))
-            else:
+            elif remedy is not None:
                 yield from upgrade(names, change, window, _calls(names, change), _with(remedy, names, change))
 
 
@@ -305,6 +305,16 @@ def _joined(names: Names, call: ast.Call, given: ast.keyword, parts: list[str]) 
     return (f",{names.source.newline}{before}" if own_line else ", ").join(parts)
 
 
+def _tiles(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
+    """Tiles of 64 rows become tiles of 8; how memory is tiled changes no value."""
+    for call in calls:
+        shape = _value(call, change.argument) or (call.args[0] if call.args else None)
+        if isinstance(shape, ast.Tuple | ast.List) and len(shape.elts) > 1:
+            rows = shape.elts[-2]
+            if isinstance(rows, ast.Constant) and rows.value == 64:
+                yield Edit(*names.source.bounds(rows), "8")
+
+
 # ------------------------------------------------------------------ loads
 
 
@@ -344,6 +354,7 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
     ("Mesh", "approx_math"): _approx_math,
     ("kernel", "axis_names"): _axis_names,
     ("Mesh", "axis_names"): _axis_names,
+    ("TilingTransform", "tiling"): _tiles,
     ("load", "idx"): _index,
     ("async_load_tmem", "idx"): _index,
 }

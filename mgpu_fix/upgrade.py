@@ -44,6 +44,7 @@ def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Ap
     """
     original, names, fixes, symbols = source, Names(source), list[Fix](), Counter[str]()
     ages: list[str] = []
+    since = window.since
     for _ in range(_ROUNDS):
         start = source
         for rule in rules:
@@ -59,10 +60,11 @@ def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Ap
             fixes += [_fix(rule, u, candidate, source, original) for u, candidate in chosen]
             symbols.update({u.symbol: len(u.places) for u, _ in chosen})
             source, names = changed, Names(changed)
-        if source.data == start.data:
+        # What was right when the code was written, as far as its age shows.
+        aged = replace(window, since=before(ages)) if ages and not since else window
+        if source.data == start.data and aged == window:
             break
-    # What changed its meaning after the code was written, as far as its age shows.
-    window = replace(window, since=before(ages)) if ages and not window.since else window
+        window = aged
     left = [(rule, u) for rule in rules for u in rule.upgrades(names, window)]
     remaining = tuple(_remaining(rule, u, source, original) for rule, u in left if u.due)
     notes = tuple(_remaining(rule, u, source, original) for rule, u in left if not u.due)

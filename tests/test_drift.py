@@ -441,6 +441,31 @@ def test_without_a_version_other_old_spellings_tell_the_age() -> None:
     assert silent(SILENT + "plgpu.load(x, i)\n") == ["0.11.0"]
 
 
+AGED = """\
+def entry(x_ref):
+    tiling = plgpu.TilingTransform((64, 32))
+    smem = plgpu.SMEM((128, 64), jnp.float16, transforms=(tiling,))
+    pl.run_scoped(body, (smem, smem), b=[plgpu.Barrier()] * 2)
+    pl.run_scoped(body, plgpu.ACC((64, 64)))
+    pl.run_scoped(body, plgpu.ACC((64, 64)), smem)
+    pl.run_scoped(body, smem, collective_axes="wg")
+
+
+plgpu.kernel(entry, out_type=1, num_threads=2, thread_name="wg")
+"""
+
+
+def test_what_was_right_once_is_changed_in_code_that_is_that_old() -> None:
+    after = AGED.replace("(64, 32)", "(8, 32)").replace(
+        "[plgpu.Barrier()] * 2)", '[plgpu.Barrier()] * 2, collective_axes="wg")'
+    )
+    assert upgraded(IMPORTS + AGED).source.text == IMPORTS + AGED
+    assert upgraded(IMPORTS + AGED, since="0.6.1").source.text == IMPORTS + AGED
+    assert upgraded(IMPORTS + AGED, since="0.5.3").source.text == IMPORTS + after
+    old = 'plgpu.GPUMesh(axis_names=("x",))\n'
+    assert upgraded(IMPORTS + AGED + old).source.text == f'{IMPORTS}{after}plgpu.Mesh(grid_names=("x",))\n'
+
+
 def test_lane_semantics_that_are_asked_for_did_not_change() -> None:
     lane = "p = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)\n"
     assert silent(SILENT + lane, "0.9.0") == ["0.10.0"]
