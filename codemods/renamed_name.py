@@ -125,5 +125,5 @@ def _may_be_called(names: Names, alias: ast.alias, new: str) -> bool:
         return False
     if any(new in names.members(s) for s in (scope, *(names.scope(use) for use in names.uses(old, scope)))):
         return False
-    exported = any(text.value == old for text in names.nodes(ast.Constant))
+    exported = old in names.wanted or any(text.value == old for text in names.nodes(ast.Constant))
     return bool(names.uses(old, scope)) and not exported

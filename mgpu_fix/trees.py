@@ -1,20 +1,25 @@
 """``upgrade`` from disk to disk: what becomes of each file of whole trees, and writing them."""
 
+import ast
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
+import os
 import platform
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mgpu_fix import __version__, disk
 from mgpu_fix.catalogue import load
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import FileReport, Report
-from mgpu_fix.source import unified_diff
+from mgpu_fix.source import Names, unified_diff
 from mgpu_fix.upgrade import upgrade
 from mgpu_fix.versions import Window
+from mgpu_fix.walk import python_files
 
 #: Files are shared out among processes from here on; fewer are done before these have started.
 _MANY = 16
@@ -22,12 +27,13 @@ _MANY = 16
 
 @dataclass(frozen=True)
 class Task:
-    """Files to bring across ``window``.
+    """Files to bring across ``window``, found in ``roots``.
 
     ``select`` and ``ignore`` name rules, with commas between. ``write`` off changes nothing on disk.
     """
 
     paths: tuple[str, ...]
+    roots: tuple[str, ...]
     window: Window
     select: str = ""
     ignore: str = ""
@@ -96,6 +102,10 @@ def _upgraded(task: Task, path: str) -> Result:
         return Result(FileReport(shown, "blocked", reason=str(e)), Counter())
     rules = load().chosen(task.select, task.ignore)
     done = upgrade(source, rules, task.window, task.least)
+    gone = imported(Names(source)) - imported(Names(done.source)) if done.fixes else set()
+    wanted = _wanted(task.roots, source.path, gone) if gone else set()
+    if wanted:
+        done = upgrade(source, rules, task.window, task.least, wanted)
     fixed, left = bool(done.fixes), bool(done.remaining)
     status = ("partial" if left else "fixed") if fixed else "unfixed" if left else "clean"
     told = FileReport(
@@ -107,3 +117,23 @@ def _upgraded(task: Task, path: str) -> Result:
         diff=unified_diff(shown, source.data, done.source.data),
     )
     return Result(told, done.symbols, source.data, done.source.data)
+
+
+def imported(names: Names) -> set[str]:
+    """What a module binds by importing it, which others may import from there."""
+    bound = names.members(names.source.tree).items()
+    return {name for name, bindings in bound if any(isinstance(b, ast.alias) for b in bindings)}
+
+
+def _wanted(roots: Sequence[str], path: str, gone: Iterable[str]) -> set[str]:
+    """Those names that another file of the trees seems to take from the module at ``path``."""
+    module = os.path.basename(os.path.dirname(path) if path.endswith("__init__.py") else path.removesuffix(".py"))
+    wanted: set[str] = set()
+    for other in python_files(roots):
+        if os.path.realpath(other) == path:
+            continue
+        with contextlib.suppress(OSError), open(other, encoding="utf-8", errors="replace") as f:
+            text = f.read()
+            if re.search(rf"\b{re.escape(module)}\b", text):
+                wanted |= {name for name in gone if re.search(rf"\b{name}\b", text)}
+    return wanted

@@ -1,7 +1,7 @@
 """API drift: one file's text brought to another version of JAX. Pure; nothing is run, so nothing is proven."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mgpu_fix.catalogue import Rule
@@ -37,12 +37,19 @@ class Upgraded:
     symbols: Counter[str] = field(default_factory=Counter)
 
 
-def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Applicability) -> Upgraded:
+def upgrade(
+    source: SourceFile,
+    rules: Sequence[Rule],
+    window: Window,
+    least: Applicability,
+    wanted: Collection[str] = (),
+) -> Upgraded:
     """``source`` with all that ``rules`` know of the window; fixes less sure than ``least`` are only told.
 
-    Runs until nothing changes, so that a second call finds nothing to do.
+    ``wanted`` are names that other files import from it, and that it keeps. Runs until nothing changes, so that a
+    second call finds nothing to do.
     """
-    original, names, fixes, symbols = source, Names(source), list[Fix](), Counter[str]()
+    original, names, fixes, symbols = source, Names(source, wanted), list[Fix](), Counter[str]()
     ages: list[str] = []
     since = window.since
     for _ in range(_ROUNDS):
@@ -59,7 +66,7 @@ def upgrade(source: SourceFile, rules: Sequence[Rule], window: Window, least: Ap
                 continue
             fixes += [_fix(rule, u, candidate, source, original) for u, candidate in chosen]
             symbols.update({u.symbol: len(u.places) for u, _ in chosen})
-            source, names = changed, Names(changed)
+            source, names = changed, Names(changed, wanted)
         # What was right when the code was written, as far as its age shows.
         aged = replace(window, since=before(ages)) if ages and not since else window
         if source.data == start.data and aged == window:

@@ -48,11 +48,17 @@ def upgrade(
     if not files and output.format != "json":
         say("" if output.quiet else "no file speaks of Pallas\n", sys.stderr if output.patch else sys.stdout)
         return 0
-    return _upgraded(files, Window(since, to or _installed()), chosen, output, write, program)
+    return _upgraded(files, paths, Window(since, to or _installed()), chosen, output, write, program)
 
 
 def _upgraded(
-    files: tuple[str, ...], window: Window, chosen: Chosen, output: Output, write: bool, program: "Program | None"
+    files: tuple[str, ...],
+    paths: tuple[str, ...],
+    window: Window,
+    chosen: Chosen,
+    output: Output,
+    write: bool,
+    program: "Program | None",
 ) -> int:
     from mgpu_fix import trees
     from mgpu_fix.model import Report
@@ -60,7 +66,7 @@ def _upgraded(
 
     least = Applicability.UNSAFE if chosen.unsafe else Applicability.SAFE
     jobs = chosen.jobs or os.cpu_count() or 1
-    task = trees.Task(files, window, chosen.select, chosen.ignore, least, write and not program, jobs)
+    task = trees.Task(files, paths, window, chosen.select, chosen.ignore, least, write and not program, jobs)
     teller = Teller(output, write)
     partial = Report(())
 

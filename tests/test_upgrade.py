@@ -133,6 +133,18 @@ def test_a_read_only_file_keeps_all_as_they_were(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == {"a.py": OLD, "b.py": OLD}
 
 
+def test_what_others_import_keeps_its_name(tmp_path: Path) -> None:
+    exporting = b"from jax.experimental.pallas.mosaic_gpu import GPUMesh\n\nmesh = GPUMesh()\n"
+    user = b"from .compat import GPUMesh\n"
+    write(tmp_path, {"p/compat.py": exporting, "p/alone.py": exporting, "p/user.py": user})
+    run("p", cwd=tmp_path)
+    assert snapshot(tmp_path) == {
+        "p/compat.py": exporting.replace(b"import GPUMesh", b"import Mesh as GPUMesh"),
+        "p/alone.py": exporting.replace(b"GPUMesh", b"Mesh"),
+        "p/user.py": user,
+    }
+
+
 def found(root: Path, *paths: str) -> list[str]:
     return [os.path.relpath(p, root) for p in walk.python_files([str(root / p) for p in paths])]
 

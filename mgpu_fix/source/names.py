@@ -3,7 +3,7 @@
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TypeAlias, TypeVar, cast
 
 from mgpu_fix.model import Function
@@ -31,8 +31,10 @@ class Names:
     augmented assignment, unpacking), the binding node itself. ``parents`` leaves out ``ctx`` and operators.
     """
 
-    def __init__(self, source: SourceFile) -> None:
+    def __init__(self, source: SourceFile, wanted: Collection[str] = ()) -> None:
         self.source = source
+        #: names of the module that other files import from it
+        self.wanted = frozenset(wanted)
         self.parents: dict[ast.AST, ast.AST] = {}
         self._nodes: dict[type[ast.AST], list[ast.AST]] = {}
         self._bindings: dict[ast.AST, dict[str, list[ast.AST]]] = {}
