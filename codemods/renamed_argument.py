@@ -1,4 +1,4 @@
-"""MGF901: arguments of ``plgpu.kernel`` and ``pl.kernel`` that newer JAX calls by another name."""
+"""MGF901: arguments that newer JAX calls by another name, or takes by name only."""
 
 import ast
 import functools
@@ -23,22 +23,25 @@ _LEAD = re.compile(r"(?:[\s\\)]|#.*)*[,(](?:[\s\\]|#.*)*")
 
 
 class RenamedArgument(DriftRule):
-    """A kernel is declared with ``out_shape=`` or ``scratch_shapes=``, which newer JAX no longer accepts.
+    """An argument is given by a name, or at a place, that newer JAX no longer accepts.
 
     ## What it means
 
-    `plgpu.kernel` and `pl.kernel` call these arguments `out_type` and `scratch_types` now. JAX's message names neither:
-    `plgpu.kernel` passes every keyword that it does not know on to `plgpu.Mesh`, so it is
-    `Mesh.__init__() got an unexpected keyword argument 'out_shape'` that you see.
+    Most often it is `out_shape=` or `scratch_shapes=`: `plgpu.kernel` and `pl.kernel` call them `out_type` and
+    `scratch_types` now. JAX's message names neither: `plgpu.kernel` passes every keyword that it does not know on to
+    `plgpu.Mesh`, so it is `Mesh.__init__() got an unexpected keyword argument 'out_shape'` that you see.
 
     ## Why it happens
 
-    JAX renamed both arguments, and stopped taking the old names after a time of warnings:
+    JAX renames arguments, and stops taking the old names after a time of warnings, or at once:
 
-    | | `plgpu.kernel` | `pl.kernel` |
+    | | old | new |
     |---|---|---|
-    | 0.10.2 and 0.11.0 | both names, the old one with a warning; giving both is an error | new name only |
-    | from 0.11.2 | new name only, and only by keyword | new name only |
+    | `plgpu.kernel` | `out_shape=`, `scratch_shapes=`, the type by place | 0.11.2: `out_type=`, `scratch_types=` only |
+    | `pl.kernel` | `out_shape=`, `scratch_shapes=` | 0.10.1: `out_type=`, `scratch_types=` only |
+    | `plgpu.Barrier` | `num_arrivals` and `num_barriers` by place | 0.6.2: by name only |
+    | `plgpu.Barrier` | `for_tensor_core=` | 0.7.0: `orders_tensor_core=` |
+    | `plgpu.tcgen05_mma` | `accumulate`, `collective_axis` by place | 0.7.0: by name only |
 
     `pl.pallas_call` is not concerned: there the name is still `out_shape`.
 
@@ -58,16 +61,15 @@ class RenamedArgument(DriftRule):
         o_ref[...] = x_ref[...] * 2
     ```
 
-    The output type as second positional argument of `plgpu.kernel` becomes `out_type=`. The new names work from JAX
-    0.10.2 on.
+    The new names of kernels' arguments work from JAX 0.10.2 on.
 
     ## Fix safety
 
     Safe: a name changes, no value does. All calls in the file are renamed in one step, also through
     `functools.partial`, through functions in the same file that pass their keyword arguments on, and in dictionaries
-    that are only spread into such calls. Only calls that can be traced to `plgpu.kernel` or `pl.kernel` are touched.
-    Where the old and the new name are both given, the old one is dropped if the two are written alike; otherwise
-    nothing is changed, as only you can tell which one is meant.
+    that are only spread into such calls. Only calls that can be traced to the function are touched. Where the old and
+    the new name are both given, the old one is dropped if the two are written alike; otherwise nothing is changed, as
+    only you can tell which one is meant.
     """
 
     code = "MGF901"

@@ -106,7 +106,20 @@ def _is_shared(names: Names, value: ast.expr) -> bool:
         case ast.BinOp(op=ast.Mult(), left=left):
             return _is_shared(names, left)
         case ast.Name(id=name) if isinstance(bound := names.binding(name, value), ast.expr):
-            return _is_shared(names, bound)
+            return all(_is_shared(names, given) for given in (bound, *_later(names, value)))
+        case ast.Constant(value=None):
+            return True
         case ast.Call(func=func):
             return public(names.resolve(func)) in _SHARED
     return False
+
+
+def _later(names: Names, name: ast.Name) -> Iterator[ast.expr]:
+    """What is put into the list that a name stands for, and calls that may do so."""
+    for use in names.uses(name.id, names.home(name.id, name) or names.source.tree):
+        parent = names.parents[use]
+        statement = names.parents[parent]
+        if isinstance(parent, ast.Subscript) and isinstance(statement, ast.Assign) and parent in statement.targets:
+            yield statement.value
+        elif isinstance(parent, ast.Attribute):
+            yield parent

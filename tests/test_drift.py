@@ -445,7 +445,12 @@ AGED = """\
 def entry(x_ref):
     tiling = plgpu.TilingTransform((64, 32))
     smem = plgpu.SMEM((128, 64), jnp.float16, transforms=(tiling,))
-    pl.run_scoped(body, (smem, smem), b=[plgpu.Barrier()] * 2)
+    scratch = [smem, None]
+    scratch[1] = smem
+    pl.run_scoped(body, (scratch, smem), b=[plgpu.Barrier()] * 2)
+    unknown = [smem]
+    unknown.append(f())
+    pl.run_scoped(body, unknown)
     pl.run_scoped(body, plgpu.ACC((64, 64)))
     pl.run_scoped(body, plgpu.ACC((64, 64)), smem)
     pl.run_scoped(body, smem, collective_axes="wg")
