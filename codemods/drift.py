@@ -49,6 +49,11 @@ class Change:
     removed: str = ""
 
     @property
+    def is_pallas(self) -> bool:
+        """Whether it is a function or a class of ``pl`` or ``plgpu`` itself."""
+        return short(self.symbol).startswith(("pl.", "plgpu.")) and short(self.symbol).count(".") == 1
+
+    @property
     def word(self) -> str:
         """What an error message calls it."""
         return self.argument or self.symbol.rpartition(".")[2]

@@ -64,6 +64,7 @@ class LoopInfo(DriftRule):
     nothing = "no body of plgpu.nd_loop that takes indices was found in this file"
     signatures = (
         Signature("TypeError", r"^nd_loop\(\) got an unexpected keyword argument 'include_wave_step'"),
+        Signature("TypeError", r"^nd_loop\(\) takes 1 positional argument but \d+ "),
         Signature("TypeError", r"^cannot unpack non-iterable NDLoopInfo object"),
         Signature("TypeError", r"^'NDLoopInfo' object is not (subscriptable|iterable)"),
         Signature("TypeError", r"NDLoopInfo"),

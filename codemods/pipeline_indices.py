@@ -11,7 +11,7 @@ from mgpu_fix.source.flow import own_nodes
 from mgpu_fix.versions import Window
 
 from .callbacks import Callback, given, only_called_by
-from .callees import Callees, positional, public, starred
+from .callees import Callees, positional, starred
 from .drift import Change, DriftRule, upgrade
 
 _PIPELINES = frozenset(
@@ -50,9 +50,8 @@ class PipelineBodyIndices(DriftRule):
 
     ## Fix safety
 
-    Safe: the new parameter is not used. A body is left alone where its first parameter is not plainly used as a Ref,
-    where the specs are not written out and the error does not say how many Refs there are, and where something else
-    calls it, too.
+    Safe: the new parameter is not used. A body is left alone where its first parameter may be the indices, where the
+    specs are not written out and the error does not say how many Refs there are, and where something else calls it.
     """
 
     code = "MGF505"
@@ -155,25 +154,25 @@ def _is_counted(names: Names, call: ast.Call, counted: re.Match[str]) -> bool:
 
 
 def _takes_ref(names: Names, callback: Callback) -> bool:
-    """Whether the first parameter is plainly used as a Ref, and nothing is returned that should be stored."""
+    """Whether the first parameter is used, not as indices are, and nothing is returned that should be stored."""
     function = callback.function
     if not callback.parameters or function.args.vararg or callback.function.args.defaults:
         return False
     if any(isinstance(n, ast.Return) and n.value is not None for n in own_nodes(function)):
         return False
-    return any(_as_ref(names, use) for use in names.uses(callback.parameters[0].arg, function))
+    uses = names.uses(callback.parameters[0].arg, function)
+    return bool(uses) and not any(_as_indices(names, use) for use in uses)
 
 
-def _as_ref(names: Names, use: ast.Name) -> bool:
+def _as_indices(names: Names, use: ast.Name) -> bool:
+    """Whether something is used as the tuple of indices, and not as a Ref."""
     match names.parents[use]:
-        case ast.Subscript(value=value, slice=index, ctx=context) if value is use:
+        case ast.Subscript(value=value, slice=index, ctx=ast.Load()) if value is use:
             parts = index.elts if isinstance(index, ast.Tuple) else [index]
             whole = any(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is ...) for p in parts)
-            return whole or isinstance(context, ast.Store) or len(parts) > 1
-        case ast.Attribute(attr="at" | "shape" | "dtype"):
+            return not whole and len(parts) == 1
+        case ast.Assign(targets=[ast.Tuple() | ast.List()]) | ast.Starred() | ast.For() | ast.BinOp():
             return True
-        case ast.Call() as call if use in call.args:
-            return public(names.resolve(call.func)).startswith("jax.experimental.pallas.mosaic_gpu.")
     return False
 
 

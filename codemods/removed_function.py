@@ -65,6 +65,8 @@ class RemovedFunction(DriftRule):
     nothing = "no call of the function was found in this file; look it up in JAX's Pallas changelog"
     signatures = (
         Signature("AttributeError", rf"{_LACKS}' has no attribute '(load|store|swap|atomic_\w+|dot|max_contiguous)'"),
+        Signature("AttributeError", r"^pl\.(debug_checks_enabled|dot) was deprecated in JAX .* removed in JAX"),
+        Signature("ValueError", r"^The 'memory_space' attribute is not available on traced array with shape Ref<"),
         Signature("AttributeError", rf"{_LACKS}\.mosaic_gpu' has no attribute '(TransposeTransform|\w+_ref)'"),
     )
 
@@ -84,7 +86,7 @@ def _calls(uses: Sequence[ast.expr | ast.alias], count: int, parameters: Sequenc
     found = {}
     for use in uses:
         if isinstance(use, ast.alias):
-            raise NoFix(f"it is imported by its name at line {use.lineno}")
+            continue
         if not isinstance(use, ast.Call):
             raise NoFix(f"it is used at line {use.lineno} other than in a call")
         given: dict[str, int] = {}
@@ -103,6 +105,26 @@ def _calls(uses: Sequence[ast.expr | ast.alias], count: int, parameters: Sequenc
     return found
 
 
+def _without_imports(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
+    """Imports without what nothing uses any more."""
+    source = names.source
+    for alias in (use for use in uses if isinstance(use, ast.alias)):
+        statement = names.parents[alias]
+        assert isinstance(statement, ast.ImportFrom)
+        if len(statement.names) == 1:
+            yield _without_statement(names, statement)
+            continue
+        at = statement.names.index(alias)
+        start, end = source.bounds(alias)
+        if at + 1 < len(statement.names):
+            end, _ = source.bounds(statement.names[at + 1])
+        else:
+            _, start = source.bounds(statement.names[at - 1])
+        if "#" in source.text[start:end]:
+            raise NoFix(f"a comment stands beside the import at line {alias.lineno}")
+        yield Edit(start, end, "")
+
+
 def _load(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     calls = _calls(uses, 2, ("x_ref_or_view", "idx"))
 
@@ -111,13 +133,14 @@ def _load(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
         return indexed(ref, index)
 
     yield from spliced(names, {c: functools.partial(loaded, places=p) for c, p in calls.items()})
+    yield from _without_imports(names, uses)
 
 
 def _store(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     calls = _calls(uses, 3, ("x_ref_or_view", "idx", "val"))
     for call in calls:
         if not isinstance(names.parents[call], ast.Expr):
-            raise NoFix(f"what is stored at line {call.lineno} is used as a value")
+            raise NoFix(f"the value of the call at line {call.lineno} is used")
 
     def stored(old: Any, places: Sequence[int]) -> list[cst.BaseSmallStatement]:
         call = cst.ensure_type(cst.ensure_type(old, cst.Expr).value, cst.Call)
@@ -130,6 +153,7 @@ def _store(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]
             places = next(p for c, p in calls.items() if c is node)
             splice.replace(names.statement(node), functools.partial(stored, places=places))
         yield splice.edit()
+    yield from _without_imports(names, uses)
 
 
 def _transpose(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
@@ -140,6 +164,15 @@ def _transpose(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[E
         return cst.Call(cst.Attribute(tight(ref), cst.Name("transpose")), [cst.Arg(permutation)])
 
     yield from spliced(names, {c: functools.partial(transposed, places=p) for c, p in calls.items()})
+    yield from _without_imports(names, uses)
+
+
+def _checks(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
+    """``pl.debug_checks_enabled()`` is ``pl.enable_debug_checks.value``."""
+    for use in uses:
+        if not isinstance(use, ast.Call) or not isinstance(use.func, ast.Attribute):
+            raise NoFix(f"it is used at line {use.lineno} other than as pl.debug_checks_enabled()")
+        yield Edit(*names.source.bounds(use), f"{names.source.segment(use.func.value)}.enable_debug_checks.value")
 
 
 def _transform(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
@@ -194,6 +227,8 @@ def _without_element(names: Names, element: ast.expr) -> Edit:
 _REMEDIES: Mapping[str, Remedy] = {
     f"{_PL}load": _load,
     f"{_PL}store": _store,
+    f"{_PL}swap": _store,
+    f"{_PL}debug_checks_enabled": _checks,
     f"{_PLGPU}transpose_ref": _transpose,
     f"{_PLGPU}TransposeTransform": _transform,
 }

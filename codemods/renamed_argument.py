@@ -16,10 +16,17 @@ from mgpu_fix.versions import Window, parse
 
 from .arguments import Run, in_order, runs, without
 from .callees import Callees, starred
-from .drift import Change, DriftRule, guarded
+from .drift import Change, DriftRule, guarded, table
 
 #: What stands between two arguments, or between a callee and its first one.
 _LEAD = re.compile(r"(?:[\s\\)]|#.*)*[,(](?:[\s\\]|#.*)*")
+
+
+def _callees(kind: str) -> str:
+    """What Python calls the functions of the table in its messages, as alternatives of a pattern."""
+    own = {change.symbol.rpartition(".")[2] for change in table() if change.kind == kind and change.is_pallas}
+    # plgpu.SMEM and its like are members of one class.
+    return "|".join(sorted(own - {"SMEM", "GMEM", "TMEM", "kernel"}))
 
 
 class RenamedArgument(DriftRule):
@@ -82,10 +89,20 @@ class RenamedArgument(DriftRule):
             "TypeError",
             r"^kernel\(\) takes from 0 to 1 positional arguments but \d+ (were given|positional arguments \(and)",
         ),
+        Signature(
+            "TypeError",
+            rf"^({_callees('keyword')})(\.__init__)?\(\) got an unexpected keyword argument "
+            rf"'({'|'.join(sorted(c.argument for c in table() if c.kind == 'keyword' and c.is_pallas))})'",
+        ),
+        Signature(
+            "TypeError",
+            rf"^({_callees('positional')}|MemorySpace\.__call__)(\.__init__)?\(\) takes (from \d+ to )?\d+ "
+            r"positional arguments? but \d+ (were given|positional arguments \(and)",
+        ),
         Signature("ValueError", r"^Cannot specify both (out_shape and out_type|scratch_shapes and scratch_types)"),
     )
     kinds = ("keyword", "positional")
-    nothing = "no call here that passes out_shape or scratch_shapes was traced to plgpu.kernel or pl.kernel"
+    nothing = "no call here that passes the argument so was traced to JAX's function"
 
     def found(self, names: Names, window: Window, known: Sequence[Change]) -> Iterator[Upgrade]:
         """One for each argument that a call in the file, or a dictionary for one, gives by an old name."""

@@ -356,7 +356,7 @@ def test_what_is_left_without_a_word(case: str) -> None:
 
 REASONS = {
     "masked load": ("y = pl.load(x, i, mask=m)", "`mask` at line 6 has no other form"),
-    "store as a value": ("y = pl.store(x, i, v)", "what is stored at line 6 is used as a value"),
+    "store as a value": ("y = pl.store(x, i, v)", "the value of the call at line 6 is used"),
     "load given away": ("f(pl.load)", "it is used at line 6 other than in a call"),
     "names that are computed": ("m = plgpu.GPUMesh(axis_names=names)", "the names at line 6 are not written out"),
     "specs from elsewhere": (
