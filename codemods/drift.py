@@ -127,7 +127,8 @@ class DriftRule(Rule):
         window = Window(to=parse(failure.jax) if failure.jax else NEWEST)
         found = list(self.found(Names(source), window, self._known(window)))
         named = [u for u in found if any(word in failure.message for word in u.words)]
-        due = [u for u in found if u.due or u in named]
+        # What JAX only warns of may fail all the same, under an error that does not name it.
+        due = [u for u in found if u.due or u in named] or found
         for upgrade in named or due:
             if upgrade.candidate is None:
                 raise NoFix(upgrade.reason)

@@ -19,6 +19,7 @@ from .indexing import indexed, tight
 _PL = "jax.experimental.pallas."
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
 
+_GONE = r"load|store|swap|atomic_\w+|dot|max_contiguous"
 _LACKS = r"^module 'jax\.experimental\.pallas"
 
 #: Edits for all uses of a function. May raise NoFix or SourceError.
@@ -64,7 +65,8 @@ class RemovedFunction(DriftRule):
     kinds = ("removed",)
     nothing = "no call of the function was found in this file; look it up in JAX's Pallas changelog"
     signatures = (
-        Signature("AttributeError", rf"{_LACKS}' has no attribute '(load|store|swap|atomic_\w+|dot|max_contiguous)'"),
+        Signature("AttributeError", rf"{_LACKS}' has no attribute '({_GONE})'"),
+        Signature("ImportError", rf"^cannot import name '({_GONE})' from 'jax\.experimental\.pallas'"),
         Signature("AttributeError", r"^pl\.(debug_checks_enabled|dot) was deprecated in JAX .* removed in JAX"),
         Signature("ValueError", r"^The 'memory_space' attribute is not available on traced array with shape Ref<"),
         Signature("AttributeError", rf"{_LACKS}\.mosaic_gpu' has no attribute '(TransposeTransform|\w+_ref)'"),

@@ -185,6 +185,10 @@ CASES = {
     ),
     "pl.load with one index": ("y = pl.load(x_ref, i) + pl.load(x_ref, ...)", "y = x_ref[i] + x_ref[...]"),
     "pl.load in pl.load": ("y = pl.load(x_ref, (pl.load(i_ref, (0,)),))", "y = x_ref[i_ref[0]]"),
+    "pl.load imported": (
+        "from jax.experimental.pallas import load, ds\ny = load(x_ref, (ds(0, 8),))",
+        "from jax.experimental.pallas import ds\ny = x_ref[ds(0, 8)]",
+    ),
     "pl.load without a mask": ("y = pl.load(x_ref, i, mask=None)", "y = x_ref[i]"),
     "pl.store": (
         "def f():\n    pl.store(o_ref, (slice(None),), x + 1)  # all of it",
