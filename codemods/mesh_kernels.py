@@ -80,19 +80,19 @@ class Writer:
 
     def wrap(self, arguments: Mapping[str, ast.expr], pipeline: Pipeline, imports: Imports) -> None:
         """Put a function around the body that runs it on blocks."""
-        function, tree = pipeline.body.function, self.names.source.tree
+        function = pipeline.body.function
         old = getattr(function, "name", "kernel")
         decorated = self.call in getattr(function, "decorator_list", [])
         if isinstance(self.names.scope(self.call), ast.ClassDef):
             raise NoFix(f"the kernel at line {self.call.lineno} is declared in a class")
         if decorated:
-            inner = unused(f"{old}_block", tree, self.made)
+            inner = self._new(f"{old}_block")
             text = pipeline.text(old, inner, self.plgpu, imports)
             self.redeclare(arguments, pipeline)
             self._changes.append((function, functools.partial(_split, text, inner, bool(function.col_offset))))
             return
         statement = self.names.statement(self.call)
-        name = unused(f"{old}_pipeline", tree, self.made)
+        name = self._new(f"{old}_pipeline")
         if "kernel" in arguments:
             text = pipeline.text(name, arguments["kernel"], self.plgpu, imports)
             self.redeclare(arguments, pipeline, name)
@@ -104,6 +104,12 @@ class Writer:
             self._on(outer.args[0], name)
             self.redeclare(arguments, pipeline)
         self._before = statement, text
+
+    def _new(self, base: str) -> str:
+        """A name for a new function."""
+        name = unused(base, self.names.source.tree, self.made)
+        self.made.add(name)
+        return name
 
     def edits(self) -> Iterator[Edit]:
         """All changes. Raises SourceError."""
