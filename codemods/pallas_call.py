@@ -81,7 +81,8 @@ class PallasCallRemoved(DriftRule):
 
     Without a grid, and where the body only loads and stores: safe, the body sees the same values. A grid of blocks is
     written as JAX itself lowered it up to 0.11.0; whether a kernel with it computes the same is held against numbers
-    of the original, from the interpreter that all backends of Pallas share, and it is not safe where there are none.
+    of the original, from the interpreter that all backends of Pallas share, and `apply` takes it for unsafe where there
+    are none. `upgrade` runs nothing: it makes the change, and says that it is unverified.
     `pl.program_id` in the body becomes the axis' index. What is not understood is left alone, as are kernels for
     Triton and TPUs, and what has no counterpart in `plgpu.kernel`, such as `input_output_aliases`.
     """
