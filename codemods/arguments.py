@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 import libcst as cst
 
+from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Edit
 from mgpu_fix.source import Names, SourceFile, Splice
 
@@ -71,6 +72,19 @@ def _first_line(statement: ast.stmt) -> int:
 
 def _last_line(statement: ast.stmt) -> int:
     return cast(int, statement.end_lineno)
+
+
+def without_statement(names: Names, statement: ast.stmt) -> Edit:
+    """Takes a statement out with its line. Raises NoFix where it shares that, or is the only one of its block."""
+    source = names.source
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    start = source.starts[first - 1]
+    end = source.starts[last] if last < len(source.starts) else len(source.text)
+    rest = source.text[start:end].replace(source.segment(statement), "", 1).strip()
+    siblings = getattr(names.parents[statement], "body", [])
+    if rest or len(siblings) < 2:
+        raise NoFix(f"the statement at line {first} cannot be taken out alone")
+    return Edit(start, end, "")
 
 
 def without(call: cst.Call, place: int) -> cst.Call:

@@ -291,81 +291,6 @@ class WgmmaOperandTransforms(_Diagnosed):
     signatures = (Signature("ValueError", r"^When WGMMA \w+ is passed in as a ref, it must be transformed by"),)
 
 
-class PallasCallRemoved(_Diagnosed):
-    """`pl.pallas_call` no longer compiles for Mosaic GPU.
-
-    ## What it means
-
-    From JAX 0.11.2 on `pl.pallas_call` with `plgpu.CompilerParams` fails while lowering, with an `AssertionError` that
-    has no text. `backend=` was removed before that, in 0.9.1.
-
-    ## Why it happens
-
-    Mosaic GPU kernels are declared with `plgpu.kernel` now. Without `compiler_params` `pl.pallas_call` uses Triton.
-
-    ## Example
-
-    ```python
-    pl.pallas_call(body, out_shape=out, compiler_params=plgpu.CompilerParams())(x)
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.kernel(body, out_type=out)(x)
-    ```
-
-    With a `grid` and `BlockSpec`s put `plgpu.emit_pipeline` into the body.
-    """
-
-    code = "MGF903"
-    name = "pallas-call-removed"
-    jax = "0.11.2 and newer; backend=: 0.9.1 and newer"
-    by_hand = "declare the kernel with plgpu.kernel, and plgpu.emit_pipeline for its grid and specs"
-    signatures = (
-        Signature("AssertionError", r"^$", callee="pl.pallas_call"),
-        Signature("TypeError", r"^pallas_call\(\) got an unexpected keyword argument 'backend'"),
-    )
-
-
-class ProgramIdOverMesh(_Diagnosed):
-    """A kernel over a mesh asks for its place with `pl.program_id` or `pl.num_programs`.
-
-    ## What it means
-
-    JAX lowers it for the GPU, and nothing fails there. Its GPU interpreter gives it a wrong value, though, so that the
-    numbers of such a kernel prove nothing: neither that it is right, nor that a fix keeps it right.
-
-    ## Why it happens
-
-    `pl.program_id` belongs to the grid of `pl.pallas_call`. The grid of `plgpu.kernel` and `pl.kernel` is a mesh, whose
-    axes have names.
-
-    ## Example
-
-    ```python
-    @plgpu.kernel(out_type=out, grid=(2,), grid_names=("g",))
-    def kernel(x_ref, o_ref):
-        i = pl.program_id(0)
-        o_ref[i] = x_ref[i] * 2
-    ```
-
-    ## Use instead
-
-    ```python
-        i = lax.axis_index("g")
-    ```
-
-    and `lax.axis_size("g")` for `pl.num_programs(0)`.
-    """
-
-    code = "MGF905"
-    name = "program-id-over-mesh"
-    jax = _ALL
-    by_hand = "use lax.axis_index or lax.axis_size with the grid axis' name"
-    signatures = (Signature("UnreliableGridPosition", r"in a kernel over a mesh: JAX lowers it"),)
-
-
 RULES = (
     NestedWarpMap(),
     CapturedArray(),
@@ -374,6 +299,4 @@ RULES = (
     TmemAccess(),
     ScratchArguments(),
     WgmmaOperandTransforms(),
-    PallasCallRemoved(),
-    ProgramIdOverMesh(),
 )

@@ -26,13 +26,13 @@ Use = TypeVar("Use", bound=ast.AST)
 class Change:
     """One line of the table.
 
-    ``symbol`` is a public dotted name, ``argument`` one of its arguments where only that changed. ``kind`` is name,
-    keyword, positional (``index`` is its place), removed, callback, warps, aged (wrong only in code that is older than
-    ``added``), behaviour (it fails in another way) or silent (it means something else; only where the file speaks of
-    ``where`` and not of ``unless``). ``new`` is the new
-    name where one stands for the old one without more, ``instead`` says in a phrase what to write. JAX takes the new
-    spelling from ``added`` on, warns of the old one from ``deprecated`` on and no longer takes it from ``removed`` on.
-    ``source`` is where this was seen: a commit of JAX, or its releases.
+    ``symbol`` is a public dotted name, ``argument`` one of its arguments where only that changed. ``kind`` says who
+    answers: name, keyword, positional (``index`` is its place), removed, or, each with a rule of its own, callback,
+    warps, count and pallas_call; aged (wrong only in code that is older than ``added``), silent (it means something
+    else; only where the file speaks of ``where`` and not of ``unless``), behaviour (nobody: a run shows it). ``new``
+    is the new name where one stands for the old one without more, ``instead`` says in a phrase what to write. JAX
+    takes the new spelling from ``added`` on, warns of the old one from ``deprecated`` on and no longer takes it from
+    ``removed`` on. ``source`` is where this was seen: a commit of JAX, or its releases.
     """
 
     symbol: str

@@ -11,6 +11,7 @@ from mgpu_fix.source import Names
 _USUAL = {
     "jax.experimental.pallas": ("pl", "from jax.experimental import pallas as pl"),
     "jax.experimental.pallas.mosaic_gpu": ("plgpu", "from jax.experimental.pallas import mosaic_gpu as plgpu"),
+    "jax.lax": ("lax", "from jax import lax"),
     "jax.numpy": ("jnp", "import jax.numpy as jnp"),
 }
 
@@ -35,8 +36,14 @@ class Imports:
             if name in self.names.members(tree) or not self._is_free(name, tree):
                 raise NoFix(f"the file has no name for {dotted}, and `{name}` stands for something else")
             self._added.add(name)
-            self.edits.append(self._import(statement))
+            self._add(self._import(statement))
         return name
+
+    def _add(self, new: Edit) -> None:
+        """Imports that go to the same place are one edit."""
+        same = [edit for edit in self.edits if edit.start == new.start]
+        lines = sorted("".join(edit.new for edit in (*same, new)).splitlines(keepends=True))
+        self.edits = [edit for edit in self.edits if edit not in same] + [Edit(new.start, new.end, "".join(lines))]
 
     def _is_free(self, name: str, tree: ast.Module) -> bool:
         """Whether no function gives ``name`` a meaning of its own."""
@@ -46,7 +53,8 @@ class Imports:
     def _import(self, statement: str) -> Edit:
         """The import on a line of its own, before the first of the same package at the top of the file."""
         source = self.names.source
-        same = [s for s in source.tree.body if re.match(r"(from|import) jax\b", source.segment(s))]
+        jax = [s for s in source.tree.body if re.match(r"(from|import) jax\b", source.segment(s))]
+        same = [s for s in jax if source.segment(s).startswith(statement.partition(" ")[0])] or jax
         if not same:
             raise NoFix(f"there is no place for `{statement}`")
         last = next((s for s in same if source.segment(s) > statement), None)

@@ -12,7 +12,7 @@ from mgpu_fix.model import Edit, Upgrade
 from mgpu_fix.source import Names, Splice
 from mgpu_fix.versions import Window
 
-from .arguments import runs, spliced
+from .arguments import runs, spliced, without_statement
 from .drift import Change, DriftRule, by_hand, upgrade, uses_of
 from .indexing import indexed, tight
 
@@ -114,7 +114,7 @@ def _without_imports(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iter
         statement = names.parents[alias]
         assert isinstance(statement, ast.ImportFrom)
         if len(statement.names) == 1:
-            yield _without_statement(names, statement)
+            yield without_statement(names, statement)
             continue
         at = statement.names.index(alias)
         start, end = source.bounds(alias)
@@ -189,21 +189,9 @@ def _transform(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[E
             if names.binding(name, parent.targets[0]) is not use:
                 raise NoFix(f"`{name}` at line {use.lineno} has other values, too")
             gone = list(names.uses(name, names.home(name, parent.targets[0]) or parent))
-            yield _without_statement(names, parent)
+            yield without_statement(names, parent)
         for element in gone:
             yield _without_element(names, element)
-
-
-def _without_statement(names: Names, statement: ast.stmt) -> Edit:
-    source = names.source
-    first, last = statement.lineno, statement.end_lineno or statement.lineno
-    start = source.starts[first - 1]
-    end = source.starts[last] if last < len(source.starts) else len(source.text)
-    rest = source.text[start:end].replace(source.segment(statement), "", 1).strip()
-    siblings = getattr(names.parents[statement], "body", [])
-    if rest or len(siblings) < 2:
-        raise NoFix(f"the statement at line {first} cannot be taken out alone")
-    return Edit(start, end, "")
 
 
 def _without_element(names: Names, element: ast.expr) -> Edit:

@@ -504,7 +504,9 @@ class Engine:
 
     def _proofs(self, last: Observation, fixed: frozenset[str]) -> tuple[ProvenKernel, ...]:
         verdicts = {id(v.after): v for v in verify.judge(self.first, last, self.compare) if v.after is not None}
-        return tuple(self._proof(call, verdicts.get(id(call)), call.name in fixed) for call in last.calls)
+        # A fix may put the kernel into a function of another name.
+        judged = [(call, verdicts.get(id(call))) for call in last.calls]
+        return tuple(self._proof(call, v, (v.before if v else call).name in fixed) for call, v in judged)
 
     def _proof(self, call: KernelCall, verdict: verify.CallVerdict | None, fixed: bool) -> ProvenKernel:
         broken = bool(call.failures)

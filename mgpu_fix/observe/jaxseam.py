@@ -13,7 +13,7 @@ import logging
 import sys
 import time
 import types
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -506,6 +506,17 @@ def default_semantics() -> str:
 def is_mosaic_gpu(compiler_params: Any) -> bool:
     """Whether ``pallas_call`` with these parameters is meant for Mosaic GPU."""
     return isinstance(compiler_params, CompilerParams)
+
+
+def runs_over_blocks(arguments: Mapping[str, Any]) -> bool:
+    """Whether ``pallas_call`` with these arguments has a grid, or blocks of its operands."""
+    specs = [arguments.get("in_specs"), arguments.get("out_specs")]
+    leaves = jax.tree.leaves(specs, is_leaf=lambda value: isinstance(value, pallas_core.BlockSpec))
+    return bool(
+        arguments.get("grid")
+        or arguments.get("grid_spec")
+        or any(getattr(leaf, "block_shape", None) is not None for leaf in leaves)
+    )
 
 
 def hide(folder: str) -> None:

@@ -137,17 +137,25 @@ class Probe:
             try:
                 original(*args, **kwargs)
             except Exception as e:
-                self.records.raised(e, "import", facts=Facts(callee="pl.pallas_call"))
-                raise
+                body = locate.user_function(args[0] if args else kwargs.get("kernel"))
+                name = body.__code__.co_name if body else ""
+                self.records.raised(e, "import", name, Facts(callee="pl.pallas_call"))
+                if kwargs.get("backend") != "mosaic_gpu" or self.records.caught_here(e):
+                    raise
+                kwargs = {"compiler_params": jaxseam.CompilerParams(), **kwargs}
+                del kwargs["backend"]
             if not jaxseam.is_mosaic_gpu(kwargs.get("compiler_params")):
                 # Triton's and TPU's kernels are not ours; let the program go on past them.
                 self.others += 1
                 return original(*args, **{**kwargs, "interpret": True})
             named = inspect.signature(original).bind(*args, **kwargs).arguments
             body, outputs = named["kernel"], named["out_shape"]
-            rest = {k: v for k, v in kwargs.items() if k not in ("kernel", "out_shape")}
+            rest = {k: v for k, v in kwargs.items() if k not in ("kernel", "out_shape", "interpret")}
+            blocks = jaxseam.runs_over_blocks(named)
 
             def build(body: Any, interpret: Any) -> Any:
+                # The GPU interpreter takes no grid of blocks; the one that all backends share knows what it means.
+                interpret = bool(interpret) if blocks else interpret
                 return original(body, outputs, *args[2:], **rest, **({"interpret": interpret} if interpret else {}))
 
             return self._declare("pl.pallas_call", body, build, outputs, rest, lambda name: None)

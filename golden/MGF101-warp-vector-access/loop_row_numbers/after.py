@@ -1,8 +1,8 @@
 import functools
 
-from jax.experimental import pallas as pl
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 

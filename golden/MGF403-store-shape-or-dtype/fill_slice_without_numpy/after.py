@@ -1,9 +1,9 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-import jax.numpy as jnp
 
 
 @functools.partial(plgpu.kernel, out_type=jax.ShapeDtypeStruct((256,), "int32"))

@@ -1,0 +1,19 @@
+import functools
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+def body(x_ref, o_ref):
+    o_ref[...] = (x_ref[...].astype(jnp.float32) * 2).astype(o_ref.dtype)
+
+def kernel(x):
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), compiler_params=plgpu.CompilerParams())(x)
+
+def example_args():
+    return (jnp.ones((64, 128), jnp.bfloat16) * 3,)
+
+def reference(x):
+    return np.asarray(x) * 2

@@ -1,0 +1,26 @@
+import functools
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(
+    pl.pallas_call,
+    out_shape=jax.ShapeDtypeStruct((512,), jnp.float32),
+    grid=(4,),
+    in_specs=[pl.BlockSpec((128,), lambda i: (i,))],
+    out_specs=pl.BlockSpec((128,), lambda i: (i,)),
+    compiler_params=plgpu.CompilerParams(),
+)
+def kernel(x_ref, o_ref):
+    """Adds the block's number."""
+    o_ref[...] = x_ref[...] + pl.program_id(0).astype(jnp.float32)
+
+def example_args():
+    return (jnp.arange(512, dtype=jnp.float32),)
+
+def reference(x):
+    return np.asarray(x) + np.arange(512) // 128
