@@ -78,6 +78,30 @@ def codemod_ratio() -> None:
     print(f"codemod, {lines} lines: {whole:.2f} s, ast.parse {parse:.2f} s: {whole / parse:.1f} x")
 
 
+READ = """
+import os, sys
+for folder, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as f:
+            f.read()
+"""
+
+
+def tree_ratio(pairs: int) -> None:
+    """``upgrade`` over 5,000 files without Pallas, 8 kB on average, against a plain read of them all."""
+    function = "def helper_{0}(x, y=None):\n    z = x * {0}\n    if y is not None:\n        z += y\n    return z\n\n\n"
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(5000):
+            path = Path(folder, f"package{i // 100}", f"module{i}.py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(map(function.format, range(20 + i % 140))))
+        read, upgrade = [], []
+        for _ in range(pairs):
+            read.append(seconds([sys.executable, "-c", READ, folder]))
+            upgrade.append(seconds([sys.executable, "-m", "mgpu_fix", "upgrade", folder]))
+    print(f"upgrade, 5,000 files: {min(upgrade):.2f} s, plain read {min(read):.2f} s: {min(upgrade) / min(read):.1f} x")
+
+
 def _timed(work: object) -> float:
     assert callable(work)
     start = time.perf_counter()
@@ -91,4 +115,5 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     codemod_ratio()
     help_cpu()
+    tree_ratio(arguments.pairs)
     apply_ratio(arguments.pairs)
