@@ -1,14 +1,14 @@
-"""Functions that a loop or pipeline of Pallas' calls: its argument, what it decorates, or what its result is given."""
+"""Functions that a loop, a pipeline or a mesh of Pallas' runs: arguments, what is decorated, what results are given."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mgpu_fix.catalogue import NoFix
 from mgpu_fix.source import Names
 from mgpu_fix.source.names import FunctionNode
 
-from .callees import positional
+from .callees import positional, public
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,24 @@ def only_called_by(names: Names, callback: Callback, users: list[ast.expr]) -> N
     for use in names.uses(function.name, names.scope(function)):
         if not any(use is user or user in names.ancestors(use) for user in users):
             raise NoFix(f"`{function.name}` is also used at line {use.lineno}")
+
+
+#: Functions that run something over a mesh.
+_MAPPING = frozenset({"jax.experimental.pallas.core_map", "jax.experimental.pallas.kernel"})
+
+
+def mapped(names: Names, mesh: ast.Call) -> list[ast.Call]:
+    """The calls that run something over a mesh. Raises NoFix where it goes elsewhere, too."""
+    parent = names.parents[mesh]
+    uses: Sequence[ast.expr] = [mesh]
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        name = parent.targets[0]
+        uses = names.uses(name.id, names.home(name.id, name) or name)
+    found = []
+    for use in uses:
+        call = names.parents[use]
+        call = names.parents[call] if isinstance(call, ast.keyword) else call
+        if not isinstance(call, ast.Call) or public(names.resolve(call.func)) not in _MAPPING:
+            raise NoFix(f"the mesh at line {mesh.lineno} is used at line {use.lineno}, which runs no kernel over it")
+        found.append(call)
+    return found

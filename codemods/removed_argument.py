@@ -14,6 +14,7 @@ from mgpu_fix.source.flow import is_pure
 from mgpu_fix.versions import Window
 
 from .arguments import in_order, keyword, spliced, with_argument, without, without_keyword
+from .callbacks import mapped
 from .callees import Callees, public
 from .drift import Change, DriftRule, by_hand, upgrade
 from .imports import Imports
@@ -240,7 +241,7 @@ def _approx_math(names: Names, change: Change, calls: Sequence[ast.Call]) -> Ite
         assert value is not None
         text = names.source.segment(value)
         changed[call] = functools.partial(without_keyword, name="approx_math")
-        for target in [call] if change.symbol == f"{_PLGPU}.kernel" else _mapped(names, call):
+        for target in [call] if change.symbol == f"{_PLGPU}.kernel" else mapped(names, call):
             given = _value(target, "compiler_params")
             if given is None:
                 add = functools.partial(with_argument, new=keyword("compiler_params", f"{params}(approx_math={text})"))
@@ -251,26 +252,6 @@ def _approx_math(names: Names, change: Change, calls: Sequence[ast.Call]) -> Ite
                 raise NoFix(f"compiler_params at line {given.lineno} is not written as a call")
     yield from spliced(names, changed)
     yield from imports.edits
-
-
-def _mapped(names: Names, mesh: ast.Call) -> list[ast.Call]:
-    """The calls that run something over a mesh. Raises NoFix where it goes elsewhere."""
-    parent = names.parents[mesh]
-    uses: Sequence[ast.expr] = [mesh]
-    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        name = parent.targets[0]
-        uses = names.uses(name.id, names.home(name.id, name) or name)
-    found = []
-    for use in uses:
-        call = names.parents[use]
-        call = names.parents[call] if isinstance(call, ast.keyword) else call
-        if not isinstance(call, ast.Call) or public(names.resolve(call.func)) not in _MAPPING:
-            raise NoFix(f"the mesh at line {mesh.lineno} is used at line {use.lineno}, which runs no kernel over it")
-        found.append(call)
-    return found
-
-
-_MAPPING = {"jax.experimental.pallas.core_map", "jax.experimental.pallas.kernel"}
 
 
 def _axis_names(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:

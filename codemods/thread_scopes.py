@@ -1,6 +1,7 @@
 """Scopes of kernels with several threads, written when they needed no ``collective_axes``."""
 
 import ast
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,7 +15,7 @@ from mgpu_fix.source.names import FunctionNode
 from mgpu_fix.versions import Window
 
 from .arguments import keyword, spliced, with_argument
-from .callbacks import given
+from .callbacks import given, mapped
 from .callees import public
 from .drift import table, upgrade
 from .scope_calls import AXES
@@ -22,7 +23,6 @@ from .scope_calls import AXES
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
 _RUN_SCOPED = "jax.experimental.pallas.run_scoped"
 _SHARED = frozenset(f"{_PLGPU}{name}" for name in ("SMEM", "TMEM", "Barrier", "ClusterBarrier"))
-_MAPPING = frozenset({"jax.experimental.pallas.core_map", "jax.experimental.pallas.kernel"})
 _MESHES = frozenset({f"{_PLGPU}Mesh", f"{_PLGPU}GPUMesh"})
 
 
@@ -64,26 +64,16 @@ def _bodies(names: Names) -> Iterator[tuple[FunctionNode, str]]:
             continue
         dotted = public(names.resolve(declared.func))
         callee = declared.args[0] if dotted == "functools.partial" and declared.args else declared.func
+        makers: list[ast.Call] = []
         if dotted in _MESHES:
-            makers = list(_mapped(names, declared))
-        else:
-            makers = [declared] if public(names.resolve(callee)) == f"{_PLGPU}kernel" else []
+            with contextlib.suppress(NoFix):
+                makers = mapped(names, declared)
+        elif public(names.resolve(callee)) == f"{_PLGPU}kernel":
+            makers = [declared]
         for maker in makers:
             body = _body(names, maker)
             if body is not None:
                 yield body, names.source.segment(axis)
-
-
-def _mapped(names: Names, mesh: ast.Call) -> Iterator[ast.Call]:
-    parent = names.parents[mesh]
-    uses: Sequence[ast.expr] = [mesh]
-    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        uses = names.uses(parent.targets[0].id, names.home(parent.targets[0].id, parent.targets[0]) or parent)
-    for use in uses:
-        call = names.parents[use]
-        call = names.parents[call] if isinstance(call, ast.keyword) else call
-        if isinstance(call, ast.Call) and public(names.resolve(call.func)) in _MAPPING:
-            yield call
 
 
 def _body(names: Names, maker: ast.Call) -> FunctionNode | None:
