@@ -60,8 +60,8 @@ class KernelReturnsValue(Rule):
         o_ref[...] = x_ref[...] * 2
     ```
 
-    Several outputs are stored one by one, in the order of `out_type`. Bodies at warp level have no outputs: there the
-    `return` is deleted. A lambda becomes a function, a missing output parameter is added.
+    Several outputs are stored one by one, in the order of `out_type`. A lambda becomes a function, a missing output
+    parameter is added.
 
     ## Fix safety
 

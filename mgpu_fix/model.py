@@ -177,13 +177,18 @@ class Scope:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A store ``ref[...] = value`` at ``span`` whose value has another shape (elements) or dtype than its place."""
+    """A store ``ref[...] = value`` at ``span`` whose value has another shape (elements) or dtype than its place.
+
+    ``varies`` says that the value is computed anew each time that the same place is stored to, in a loop or by several
+    programs.
+    """
 
     span: Span
     shape: tuple[int, ...]
     dtype: str
     value_shape: tuple[int, ...]
     value_dtype: str
+    varies: bool = False
 
 
 @dataclass(frozen=True)

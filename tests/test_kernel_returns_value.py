@@ -221,6 +221,33 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         [Body()],
         "def kernel(x_ref, o_ref): o_ref[...] = x_ref[...] * 2  # twice\n",
     ),
+    "axes of one element": (
+        """
+        def kernel(x_ref, o_ref):
+            return x_ref[0]
+
+        def total(x_ref, o_ref):
+            return x_ref[...].sum()
+
+        def column(x_ref, o_ref):
+            return x_ref[...]
+        """,
+        [
+            Body(params=[inp(), out("o_ref", 1, 128)]),
+            Body("total", [inp(), out("o_ref", 1, 1, dtype="bfloat16")], leaf()),
+            Body("column", [inp(), out("o_ref", 128, 1, 4, 1)], leaf(128, 4)),
+        ],
+        """
+        def kernel(x_ref, o_ref):
+            o_ref[0] = x_ref[0]
+
+        def total(x_ref, o_ref):
+            o_ref[0, 0] = x_ref[...].sum().astype(o_ref.dtype)
+
+        def column(x_ref, o_ref):
+            o_ref[:, 0, :, 0] = x_ref[...]
+        """,
+    ),
     "one-line branches": (
         """
         def kernel(x_ref, o_ref):
@@ -960,20 +987,6 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
             fill(pair)
         """,
     ),
-    "a warp-level lambda": (
-        """
-        def kernel(o_ref):
-            plgpu.warp_map(lambda w: store(o_ref, w))
-        """,
-        [Body("<lambda>", [], leaf(), entry="plgpu.warp_map")],
-        """
-        def kernel(o_ref):
-            def kernel_body(w):
-                store(o_ref, w)
-
-            plgpu.warp_map(kernel_body)
-        """,
-    ),
 }
 
 ADDED: dict[str, tuple[str, list[Body], str]] = {
@@ -1359,6 +1372,7 @@ def test_a_pipeline_stores_in_every_program() -> None:
         *(("o[0] = 1", True), ("o[...] += 1", True), ("o[0][...] = 1", True), ('o["a"].at[0]', True)),
         *(("o.at[0]", True), ("fill(o)", True), ("fill(o=o)", True), ("fill(o[0])", True), ("r = o", True)),
         *(("r = [o]", True), ("o.set(1)", True), ("o = o[...]", True), ("return o", True), ("lambda: f(o)", True)),
+        *(("jnp.zeros_like(o)", False), ("jnp.full_like(0, o)", True), ("jnp.ones_like(x, o)", True)),
         *(("lambda o: f(o)", False), ("del o[0]", True), ("o[...] = fill(o[...])", True)),
     ],
 )
@@ -1369,7 +1383,7 @@ def test_may_write(use: str, writes: bool, nested: bool) -> None:
         if use == "o = o[...]"
         else f"    def g():\n        {use}"
     )
-    source = file(f"def kernel(x, o):\n{inside if nested else '    ' + use}\n")
+    source = file(f"import jax.numpy as jnp\n\ndef kernel(x, o):\n{inside if nested else '    ' + use}\n")
     names = Names(source)
     [function, *_] = names.nodes(ast.FunctionDef)
     assert may_write(names, function, "o") is writes
@@ -1417,6 +1431,11 @@ LEFT_ALONE: dict[str, tuple[str, Body, str]] = {
         "def kernel(x_ref, o_ref):\n    return x_ref[...], 1",
         Body(value=tuple_(V, leaf())),
         "it returns 2 values for 1 output",
+    ),
+    "a longer axis": (
+        "def kernel(x_ref, o_ref):\n    return x_ref[0]",
+        Body(params=[inp(), out("o_ref", 2, 128)]),
+        "it returns f32[128], the output is f32[2,128]",
     ),
     "another shape": (
         "def kernel(x_ref, o_ref):\n    return x_ref[:64]",

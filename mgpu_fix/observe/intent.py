@@ -4,12 +4,14 @@ import functools
 import itertools
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 
-from mgpu_fix.model import Misfit, Returned
+from mgpu_fix.model import Misfit, Returned, Span
 from mgpu_fix.observe import jaxseam, locate
 from mgpu_fix.observe.kernels import Kernel, Trace
 from mgpu_fix.observe.values import Params, binds, leaves_of, params_of, tree_of
@@ -119,8 +121,27 @@ def store_anyway(original: Callable[..., Any], trace: Trace, ref: Any, index: An
             raise
         wanted = tuple(int(n) for n in re.findall(r"\d+", shape[1])) if shape else array.shape
         given = jnp.result_type(value) if hasattr(value, "dtype") else type(value).__name__
-        trace.misfits.append(Misfit(span, wanted, str(ref.dtype), array.shape, str(given)))
+        fills = shape is not None and jaxseam.is_tracer(value)
+        trace.misfits.append(Misfit(span, wanted, str(ref.dtype), array.shape, str(given), fills))
         return original(ref, index, jnp.full(wanted, array, ref.dtype) if shape else array.astype(ref.dtype))
+
+
+def settled_misfits(met: Sequence[Misfit], closed: Any, several: bool) -> tuple[Misfit, ...]:
+    """The misfits of a trace, whose numbers that fill a place do vary if ``closed`` stores there more than once."""
+    places = Counter(misfit.span for misfit in met)
+    # Python's own loops are none any more.
+    again: set[Span | None] = {span for span, times in places.items() if times > 1}
+    again.update(_stored_again(closed.jaxpr, several))
+    return tuple(dict.fromkeys(replace(m, varies=m.varies and m.span in again) for m in met))
+
+
+def _stored_again(jaxpr: Any, again: bool) -> Iterator[Span | None]:
+    """Stores that a loop makes, or all if ``again``, but for those whose place is computed, too."""
+    for equation in jaxpr.eqns:
+        if again and jaxseam.operation_name(equation) == "swap" and jaxseam.is_fixed(equation):
+            yield locate.user_place(jaxseam.frames_of(equation))
+        for inner, _ in jaxseam.inner_jaxprs(equation):
+            yield from _stored_again(inner, again or jaxseam.is_loop(equation))
 
 
 def _note(
@@ -183,6 +204,9 @@ def _count(things: Sequence[Any], name: str) -> str:
 
 def _fitted(leaf: Any, ref: Any, count: int, free: Sequence[bool] | None) -> Any:
     array = jnp.asarray(leaf)
+    if array.shape != ref.shape and _without_ones(array.shape) == _without_ones(ref.shape):
+        # Where sizes are 1 there is one place only for each element.
+        array = array.reshape(ref.shape)
     if array.shape != ref.shape:
         # Only a number that is written out says that all of the output is meant, and only where nothing else is in it.
         fills = type(leaf) in (int, float) and count == 1 and (free is None or all(free))
@@ -190,3 +214,7 @@ def _fitted(leaf: Any, ref: Any, count: int, free: Sequence[bool] | None) -> Any
             raise Unclear(f"it returns shape {array.shape}, the output has {ref.shape}")
         array = jnp.full(ref.shape, array)
     return array.astype(ref.dtype)
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]

@@ -296,6 +296,11 @@ def is_tracing(values: Sequence[Any]) -> bool:
     return not jax_core.trace_state_clean() or any(isinstance(v, jax_core.Tracer) for v in values)
 
 
+def is_tracer(value: object) -> bool:
+    """Whether a value is only known once what is being traced runs."""
+    return isinstance(value, jax_core.Tracer)
+
+
 def is_ref(value: Any) -> bool:
     """Whether a value is a mutable ``Ref``, traced or not."""
     return is_ref_type(jax_core.typeof(value))
@@ -517,6 +522,11 @@ def part_of_ref(equation: Any) -> tuple[str, tuple[str, ...]]:
     leaves = equation.invars[2 : 2 + tree.num_leaves]
     whole = tree == jax.tree.structure(())
     return "" if whole else str(tree), tuple(str(getattr(leaf, "val", id(leaf))) for leaf in leaves)
+
+
+def is_fixed(store: Any) -> bool:
+    """Whether the part of a Ref that a store works on is known before the kernel runs."""
+    return all(hasattr(v, "val") for v in store.invars[2:])
 
 
 def is_loop(equation: Any) -> bool:

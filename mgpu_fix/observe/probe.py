@@ -347,7 +347,7 @@ class Probe:
             thread_name=kernel.thread_name,
             barriers=kernel.barriers,
             regions=self._regions(call) if call.error is not None else (),
-            misfits=tuple(dict.fromkeys(intended.misfits)),
+            misfits=intent.settled_misfits(intended.misfits, call.intended.jaxpr, varies) if call.intended else (),
             uncommitted=self._uncommitted(call),
         )
         silent = [r for r in real.returned if r.silent]
