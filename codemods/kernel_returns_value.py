@@ -22,7 +22,7 @@ from .stores import Output, Store, Stores, grouped
 #: Too many arguments for a pipeline's body are more often its indices, see MGF505.
 _CALLEES = ("plgpu.kernel", "pl.kernel", "pl.core_map", "plgpu.warp_map", "pl.pallas_call")
 #: Their bodies have no outputs.
-_WARP_LEVEL = ("plgpu.warp_map", "pl.core_map")
+_NO_OUTPUTS = ("plgpu.warp_map", "pl.core_map", "pl.when")
 _TOO_MANY = r"takes (from \d+ to )?\d+ positional arguments? but \d+ .*(was|were) given"
 
 
@@ -42,7 +42,8 @@ class KernelReturnsValue(Rule):
     `emit_pipeline` say nothing**: they drop the value, and the output keeps whatever was in memory. A Python number
     returned to `plgpu.kernel` can surface as `Shaped arrays must be represented by ir.Values`, and a body without a
     parameter for its output as `takes 1 positional argument but 2 were given`. In a warp-specialized pipeline the error
-    is one of `scan`, whose `carry input and carry output must have the same pytree structure`.
+    is one of `scan`, whose `carry input and carry output must have the same pytree structure`, under `pl.when` one of
+    `cond`, whose `branch outputs must have the same pytree structure`.
 
     ## Example
 
@@ -74,8 +75,10 @@ class KernelReturnsValue(Rule):
     - a cast to the output's type goes from float to int, to a narrower int, to bool or from complex to real,
     - a returned name is that of another output than the one in its place, as in `return hi, lo`.
 
-    Deleting the value is safe where the output surely holds it (`o_ref[...] = y; return y`, `return o_ref`) and in a
-    body at warp level, where it goes nowhere. Where the body may write all outputs but it is not certain that they
+    Deleting the value is safe where the output surely holds it (`o_ref[...] = y; return y`, `return o_ref`). A body at
+    warp level or under `pl.when` has no output: there the `return` is deleted, which is unsafe unless the body stored
+    the value right before, reads it from where it stored it, or returns the number of the warp, say, and stores
+    something else. Where the body may write all outputs but it is not certain that they
     hold the value, it is deleted only if the numbers show that the outputs are the same without it; storing it as well
     is offered as an unsafe fix. There, deleting is unsafe if the body returns in several places, since numbers only
     tell about one, or if the value does not fit the outputs (another shape, another count, a bool or a status code).
@@ -99,6 +102,7 @@ class KernelReturnsValue(Rule):
             "ValueError",
             r"traced for (mpmd_map|core_map|pallas_call) returned a mutable array reference of type Ref<",
         ),
+        Signature("TypeError", r"^cond branch outputs must have the same pytree structure", callee="pl.when"),
         Signature("ReturnedValueDropped", r"The kernel function in .* should return None"),
         Signature("AssertionError", r"Shaped arrays must be represented by ir\.Values", callee="plgpu.kernel"),
         *(Signature("TypeError", _TOO_MANY, callee=callee) for callee in _CALLEES),
@@ -168,8 +172,9 @@ class _Body:
 
     def ways(self) -> list[_Way]:
         """Best first. Raises NoFix."""
-        if not self.outputs and self.facts.entry in _WARP_LEVEL:
-            return [_Way("delete", "Delete the returned value, which goes nowhere")]
+        if not self.outputs and self.facts.entry in _NO_OUTPUTS:
+            idle = all(_is_idle(self.names, self.function, node, e) for node, e in self.exits)
+            return [_Way("delete", "Delete the returned value, which goes nowhere", safe=idle)]
         all_written = bool(self.outputs) and len(self.written) == len(self.outputs)
         held = _Way("delete", "Delete the returned value, which is stored already")
         if all_written and self._holds_all():
@@ -345,6 +350,30 @@ def _is_crossed(expression: ast.expr, target: Output) -> bool:
             named = [bare_name(e.id) if isinstance(e, ast.Name) else "" for e in elements]
             return any(name in ours and name != our for name, our in zip(named, ours, strict=True))
     return False
+
+
+def _is_idle(names: Names, function: FunctionNode, node: ast.AST, expression: ast.expr) -> bool:
+    """Whether nobody can have meant what ``node`` returns to be stored: it is read from where ``function`` stored it,
+    it was stored right before, or it is only who runs the function, which stores something else."""
+    if not isinstance(node, ast.Return):
+        return False
+    if isinstance(expression, ast.Tuple | ast.List):
+        return all(_is_idle(names, function, node, element) for element in expression.elts)
+    text = ast.unparse(expression)
+    assigned = [n for n in own_nodes(function) if isinstance(n, ast.Assign)]
+    stores = {ast.unparse(t): n for n in assigned for t in n.targets if isinstance(t, ast.Subscript)}
+    around = block(names, node)
+    before = around[around.index(node) - 1] if around[0] is not node else None
+    if text in stores or any(before is n and text == ast.unparse(n.value) for n in stores.values()):
+        return True
+    bound = names.members(function).get(text, [])
+    who = any(isinstance(n, ast.arg) or _is_axis_index(names, n) for n in bound)
+    return bool(stores) and len(bound) == 1 and who
+
+
+def _is_axis_index(names: Names, binding: ast.AST) -> bool:
+    """Whether what binds a name is ``name = lax.axis_index(…)``."""
+    return isinstance(binding, ast.Call) and names.resolve(binding.func) == "jax.lax.axis_index"
 
 
 def _returning_none(function: cst.FunctionDef) -> cst.FunctionDef:

@@ -159,6 +159,13 @@ GOLDEN_CASES: dict[str, list[Body]] = {
     "run_scoped_value": [Body()],
     "warp_map_return": [Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map")],
     "core_map_warp": [Body("_per_warp", [], leaf(dtype="int32"), entry="pl.core_map")],
+    "condition_return": [
+        Body("_first", [], entry="pl.when"),
+        Body("_second", [], entry="pl.when"),
+    ],
+    "one_element": [
+        Body(params=[inp(), out("o_ref", 1)], value=leaf(), entry="plgpu.kernel", silent=True),
+    ],
     "dtype_cast": [Body("halve", [inp(dtype="bfloat16"), out(dtype="bfloat16")])],
     "scalar_fill": [Body(params=[inp(), out("weight_ref")], value=leaf(dtype="float"))],
     "emit_pipeline_drop": [
@@ -858,26 +865,81 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
         """
         import jax.numpy as jnp
 
-        @plgpu.warp_map
-        def per_warp(w):
-            return w
-
-        @plgpu.warp_map
-        def other(w) -> jax.Array: return jnp.abs(w)
+        def kernel(x_ref, o_ref) -> jax.Array: return o_ref
         """,
-        [
-            Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
-            Body("other", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
-        ],
+        [Body(value=leaf(128, ref="o_ref"), written=("o_ref",))],
         """
         import jax.numpy as jnp
 
-        @plgpu.warp_map
-        def per_warp(w):
-            return
+        def kernel(x_ref, o_ref) -> None: return
+        """,
+    ),
+    "part of the output that was stored": (
+        """
+        from jax.experimental import pallas as pl
+
+        def kernel(x_ref, o_ref):
+            i = lax.axis_index("i")
+            o_ref[pl.ds(64 * i, 64)] = x_ref[...]
+            return o_ref[pl.ds(64*i, 64)]
+        """,
+        [Body(value=leaf(64), varies=True)],
+        """
+        from jax.experimental import pallas as pl
+
+        def kernel(x_ref, o_ref):
+            i = lax.axis_index("i")
+            o_ref[pl.ds(64 * i, 64)] = x_ref[...]
+        """,
+    ),
+    "who runs a warp-level body, and what it stored": (
+        """
+        from jax import lax
 
         @plgpu.warp_map
-        def other(w) -> None: return
+        def per_warp(w):
+            o_ref[w] = 2 * w
+            return w
+
+        @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+        def other():
+            warp = lax.axis_index("warp")
+            o_ref[warp], p_ref[warp] = warp, 1
+            q_ref[warp] = 3
+            return warp, q_ref[warp]
+        """,
+        [
+            Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
+            Body("other", [], tuple_(V, V), entry="pl.core_map"),
+        ],
+        """
+        from jax import lax
+
+        @plgpu.warp_map
+        def per_warp(w):
+            o_ref[w] = 2 * w
+
+        @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+        def other():
+            warp = lax.axis_index("warp")
+            o_ref[warp], p_ref[warp] = warp, 1
+            q_ref[warp] = 3
+        """,
+    ),
+    "what a condition stored": (
+        """
+        def kernel(x_ref, o_ref):
+            @pl.when(i == 0)
+            def _store():
+                o_ref[...] = x_ref[...] * 2
+                return x_ref[...] * 2
+        """,
+        [Body("_store", [], entry="pl.when")],
+        """
+        def kernel(x_ref, o_ref):
+            @pl.when(i == 0)
+            def _store():
+                o_ref[...] = x_ref[...] * 2
         """,
     ),
     "comments of what goes stay": (
@@ -1398,12 +1460,28 @@ def test_overwriting_one_of_two_outputs_is_unsafe() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(w):\n    return w\n", "def f(w):\n    return\n"),
+        ("def f(w):\n    return x_ref[w] * 2\n", "def f(w):\n    return\n"),
+        ("def f(w):\n    s[w] = v\n    wait()\n    return v\n", "def f(w):\n    s[w] = v\n    wait()\n"),
+        ("def f(w):\n    s[w] = v\n    return 2 * v\n", "def f(w):\n    s[w] = v\n"),
+        ("def f(w):\n    s[w] = v\n    w = w + v\n    return w\n", "def f(w):\n    s[w] = v\n    w = w + v\n"),
+        ("f = lambda w: store(o, w)\n", "def f(w):\n    store(o, w)\n"),
+    ],
+)
+@pytest.mark.parametrize("entry", ["plgpu.warp_map", "pl.core_map", "pl.when"])
+def test_what_a_body_without_outputs_returns_may_have_been_meant_for_a_ref(before: str, after: str, entry: str) -> None:
+    source = file(before)
+    [only] = candidates(source, Body("<lambda>" if "lambda" in before else "f", [], entry=entry))
+    assert (source.edited(only.edits).text, only.applicability) == (after, Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize(
     ("body", "title", "needs_oracle"),
     [
         (Body(), "Store the returned value into `o_ref`", False),
         (Body(params=[inp(), out(dtype="bfloat16")]), "Store the returned value into `o_ref`", False),
-        (Body(params=[], entry="plgpu.warp_map"), "Delete the returned value, which goes nowhere", False),
-        (Body(params=[], entry="pl.core_map"), "Delete the returned value, which goes nowhere", False),
         (Body(value=leaf(128, ref="o_ref")), "Delete the returned value, which is stored already", False),
     ],
 )
@@ -1717,6 +1795,7 @@ JAX = (
             "",
         ),
         ("AssertionError", "Shaped arrays must be represented by ir.Values, got: 1.0", "plgpu.kernel"),
+        ("TypeError", "cond branch outputs must have the same pytree structure, but they differ:", "pl.when"),
         ("TypeError", "kernel() takes 1 positional argument but 2 were given", "pl.kernel"),
         ("TypeError", "k() takes from 1 to 2 positional arguments but 3 were given", "plgpu.kernel"),
         (
@@ -1737,6 +1816,7 @@ def test_signatures(kind: str, message: str, callee: str) -> None:
     [
         ("TypeError", "f() takes 1 positional argument but 2 were given"),
         ("AssertionError", "Shaped arrays must be represented by ir.Values, got: 1.0"),
+        ("TypeError", "cond branch outputs must have the same pytree structure, but they differ:"),
         ("ValueError", JAX.format("f", "jit")),
     ],
 )

@@ -91,6 +91,41 @@ def kernel(o_ref):
     def per_warp(w):
         return w * 10
 kernel()""",
+    "what the warps return may have been meant for what is stored before": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+    @plgpu.warp_map
+    def per_warp(w):
+        return x_ref[w] * 2
+kernel(x)""",
+    "what a condition returns was meant for a part that nobody stores": """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((256,), jnp.float32), scratch_types=[plgpu.SMEM((128,), jnp.float32)])
+def kernel(x_ref, o_ref, smem):
+    o_ref[pl.ds(0, 128)] = x_ref[...]
+    @pl.when(x_ref[0] < 2)
+    def _():
+        smem[...] = x_ref[...] * 2
+        return smem[...]
+kernel(x)""",
+    "a number that each step of a loop computes": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    @pl.loop(0, 128)
+    def _(i):
+        o_ref[...] = x_ref[i] * 2
+kernel(x)""",
+    "a number that each step of Python's loop computes": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    for i in range(8):
+        o_ref[...] = x_ref[i] * 2
+kernel(x)""",
+    "a number that each block computes": """
+@plgpu.kernel(out_type=F, grid=(128,), grid_names=("i",))
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[lax.axis_index("i")] * 2
+kernel(x)""",
     "there is no output at all": """
 def body(x_ref, y_ref):
     return x_ref[...] * 2

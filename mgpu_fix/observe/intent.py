@@ -83,6 +83,24 @@ def warp_body(body: Any, entry: str, trace: Trace | None) -> Any:
     return drop
 
 
+def conditional_body(body: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
+    """A body of ``pl.when``, whose value the real trace refuses as one of ``cond``."""
+    function = locate.user_function(body)
+    if function is None:
+        return body
+
+    @functools.wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value = body(*args, **kwargs)
+        if not leaves_of(value):
+            return value
+        trace.callee = "pl.when"
+        _note(trace, "pl.when", function, Params(), value, ())
+        return value if trace.mode == "real" else None
+
+    return run
+
+
 def pipeline_body(body: Callable[..., Any], entry: str, trace: Trace, inputs: int, outputs: int) -> Callable[..., Any]:
     """A body of a pipeline without a carry. JAX drops what it returns, or, where the pipeline is warp-specialized,
     refuses it in the real trace."""

@@ -57,6 +57,7 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     ],
     "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
     "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
+    "pl.when": [(pallas_helpers, "when"), (pl, "when")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
     # What pl.with_scoped makes looks it up in the first module, at each call.
     "pl.run_scoped": [(pallas_primitives, "run_scoped"), (pl, "run_scoped")],

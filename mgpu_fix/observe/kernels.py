@@ -115,6 +115,8 @@ class Call:
     #: what its body stores, as the intended trace was told; scopes in it that the intended trace changes
     stored: set[int] | None = None
     changed: list[Scope] = field(default_factory=list)
+    #: whether the intended trace drops what a body without outputs returns
+    drops: bool = False
 
     @property
     def width(self) -> int:

@@ -74,6 +74,7 @@ class Probe:
         jaxseam.patch("pl.core_map", self._core_map)
         for name in ("plgpu.emit_pipeline", "plgpu.emit_pipeline_warp_specialized"):
             jaxseam.patch(name, functools.partial(self._emit_pipeline, name))
+        jaxseam.patch("pl.when", self._when)
         jaxseam.patch("mpmd_map", self._mpmd_map)
         jaxseam.patch("ref_set", self._ref_set)
         jaxseam.patch("pl.run_scoped", self._run_scoped)
@@ -162,6 +163,15 @@ class Probe:
             return lambda body: run(intent.warp_body(body, "pl.core_map", self._tracing.trace))
 
         return core_map
+
+    def _when(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def when(condition: Any, /) -> Any:
+            decorate, trace = original(condition), self._tracing.trace
+            if trace is None or isinstance(condition, bool):
+                return decorate
+            return lambda body: decorate(intent.conditional_body(body, trace))
+
+        return when
 
     def _emit_pipeline(self, entry: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def emit_pipeline(*args: Any, **kwargs: Any) -> Any:
@@ -332,6 +342,7 @@ class Probe:
             if jaxseam.has_tracer_constants(call.intended):
                 call.constants = list(call.intended.jaxpr.consts)
             call.unknown = intended.unclear
+            call.drops = any(not r.params for r in intended.returned)
         except Exception as e:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"
         self._write_down(call, real, intended)
