@@ -87,7 +87,7 @@ class Returned:
     ``pl.pallas_call``, ``plgpu.emit_pipeline`` or ``plgpu.emit_pipeline_warp_specialized``. ``params`` are the Refs
     passed, in order, after what ``functools.partial`` bound. ``written`` names the outputs that the body stores to by
     itself. ``silent`` says that JAX drops the value without an error, ``varies`` that several programs (blocks or
-    warpgroups) run the body and it asks which one it is.
+    warpgroups) run the body and it asks which one it is, ``along`` these axes.
     """
 
     entry: str
@@ -97,6 +97,7 @@ class Returned:
     written: tuple[str, ...] = ()
     silent: bool = False
     varies: bool = False
+    along: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

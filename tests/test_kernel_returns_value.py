@@ -3,8 +3,9 @@
 import ast
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,10 +66,12 @@ class Body:
     silent: bool = False
     at: int = 0
     varies: bool = False
+    along: tuple[str, ...] = ()
 
     def facts(self, source: SourceFile, path: str | None = None) -> Returned:
         function = self.function(source, path)
-        return Returned(self.entry, function, tuple(self.params), self.value, self.written, self.silent, self.varies)
+        varies = self.varies, self.along
+        return Returned(self.entry, function, tuple(self.params), self.value, self.written, self.silent, *varies)
 
     def function(self, source: SourceFile, path: str | None) -> Function:
         path = path or source.path
@@ -86,6 +89,7 @@ def candidates(source: SourceFile, *bodies: Body, path: str | None = None) -> li
     assert rule is not None
     facts = Facts(returned=tuple(body.facts(source, path) for body in bodies))
     failure = Failure("ValueError", "The kernel function in mpmd_map kernel should return None.", "trace", facts=facts)
+    failure = replace(failure, kernel="kernel")
     return list(rule.candidates(failure, source))
 
 
@@ -159,9 +163,12 @@ GOLDEN_CASES: dict[str, list[Body]] = {
     "run_scoped_value": [Body()],
     "warp_map_return": [Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map")],
     "core_map_warp": [Body("_per_warp", [], leaf(dtype="int32"), entry="pl.core_map")],
+    "condition_value": [
+        Body("_store", [inp(), out(), scratch("total")], entry="pl.when", along=("wg",)),
+    ],
     "condition_return": [
-        Body("_first", [], entry="pl.when"),
-        Body("_second", [], entry="pl.when"),
+        Body("_first", [inp(), out("o_ref", 2, 128)], written=("o_ref",), entry="pl.when", along=("wg",)),
+        Body("_second", [inp(), out("o_ref", 2, 128)], written=("o_ref",), entry="pl.when", along=("wg",)),
     ],
     "one_element": [
         Body(params=[inp(), out("o_ref", 1)], value=leaf(), entry="plgpu.kernel", silent=True),
@@ -1449,6 +1456,77 @@ def test_may_write(use: str, writes: bool, nested: bool) -> None:
     names = Names(source)
     [function, *_] = names.nodes(ast.FunctionDef)
     assert may_write(names, function, "o") is writes
+
+
+UNDER_CONDITION = """
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+AXIS = "wg"
+
+def kernel(x_ref, o_ref, smem):
+    wg = lax.axis_index("wg")
+    {before}
+    @pl.when({test})
+    def _():
+        {inside}
+        return x_ref[...] * 2
+    {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "along", "safe"),
+    [
+        ({"test": "wg == 0"}, ("wg",), True),
+        ({"test": "0 == lax.axis_index(('wg', 'i'))"}, ("wg", "i"), True),
+        ({"test": "x_ref[0] > 0"}, (), True),
+        ({"test": "x_ref[0] > 0", "inside": "smem[...] = x_ref[...]"}, (), True),
+        ({"test": "x_ref[0] > 0"}, ("wg",), False),
+        ({"test": "wg == 0"}, ("wg", "i"), False),
+        ({"test": "wg != 0"}, ("wg",), False),
+        ({"test": "lax.axis_index(AXIS) == 0"}, ("wg",), False),
+        ({"test": "wg == 0", "before": "wg = wg + 1"}, ("wg",), False),
+    ],
+)
+def test_a_value_under_a_condition_goes_into_the_only_output(
+    parts: dict[str, str], along: tuple[str, ...], safe: bool
+) -> None:
+    text = UNDER_CONDITION.format(**{"before": "", "inside": "pass", "after": ""} | parts)
+    body = Body("_", [inp(), out(), scratch("smem")], entry="pl.when", along=along)
+    store, delete = candidates(file(text), body)
+    assert file(text).edited(store.edits).text == file(text.replace("return x_ref", "o_ref[...] = x_ref")).text
+    assert store.applicability is (Applicability.SAFE if safe else Applicability.UNSAFE)
+    assert delete.applicability is Applicability.UNSAFE
+
+
+@pytest.mark.parametrize(
+    ("parts", "body"),
+    [
+        ({"after": "o_ref[0] = 1.0"}, {}),
+        ({"after": "plgpu.copy_smem_to_gmem(smem, o_ref)"}, {}),
+        ({}, {"written": ("o_ref",)}),
+        ({}, {"value": leaf(64)}),
+        ({}, {"value": tuple_(V, V)}),
+        ({}, {"params": [inp(), out(), out("p_ref")]}),
+        ({}, {"params": [inp(), out(None)]}),
+        ({}, {"params": []}),
+    ],
+)
+def test_a_value_under_a_condition_that_has_no_sure_place(parts: dict[str, str], body: dict[str, Any]) -> None:
+    text = UNDER_CONDITION.format(**{"before": "", "test": "wg == 0", "inside": "pass", "after": ""} | parts)
+    [only] = candidates(file(text), Body(**{"name": "_", "params": [inp(), out()], "entry": "pl.when"} | body))
+    assert (only.name, only.applicability) == ("delete", Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize("around", ["@pl.loop(0, 4)\ndef step(i):", "def helper(o_ref):", "for i in range(4):"])
+def test_a_value_under_a_condition_in_something_else_has_no_sure_place(around: str) -> None:
+    inner = "@pl.when(x_ref[0] > 0)\ndef _():\n    return x_ref[...]\n"
+    text = "def kernel(x_ref, o_ref):\n" + textwrap.indent(f"{around}\n{textwrap.indent(inner, '    ')}", "    ")
+    source = file(f"from jax.experimental import pallas as pl\n\n{text}")
+    [only] = candidates(source, Body("_", entry="pl.when"))
+    assert (only.name, only.applicability) == ("delete", Applicability.UNSAFE)
 
 
 def test_overwriting_one_of_two_outputs_is_unsafe() -> None:

@@ -1,5 +1,6 @@
 """The intent shims: bodies that store what they return, so that a broken kernel computes what its author meant."""
 
+import contextlib
 import functools
 import itertools
 import re
@@ -43,12 +44,12 @@ def _run(kernel: Kernel, trace: Trace, refs: tuple[Any, ...], named: dict[str, A
     if trace.mode != "real" and not binds(kernel.body, refs, named):
         # The body takes no output parameter: it means to return.
         given = refs[:first] + refs[last:]
+    roles = ["input"] * first + ["output"] * kernel.output_count + ["scratch"] * (len(refs) - last)
+    params = trace.params = params_of(kernel.body, refs, named, roles)
     value = kernel.body(*given, **named)
     function = locate.user_function(kernel.body)
     if function is None or not leaves_of(value):
         return
-    roles = ["input"] * first + ["output"] * kernel.output_count + ["scratch"] * (len(refs) - last)
-    params = params_of(kernel.body, refs, named, roles)
     outputs = params[first:last]
     written = _written(refs[first:last], trace.stored)
     silent = kernel.entry == "plgpu.kernel"
@@ -78,7 +79,9 @@ def warp_body(body: Any, entry: str, trace: Trace | None) -> Any:
 
     @functools.wraps(body)
     def drop(*args: Any, **kwargs: Any) -> None:
-        _note(trace, entry, function, Params(), body(*args, **kwargs), ())
+        with _inside(trace):
+            value = body(*args, **kwargs)
+        _note(trace, entry, function, Params(), value, ())
 
     return drop
 
@@ -95,10 +98,29 @@ def conditional_body(body: Callable[..., Any], trace: Trace) -> Callable[..., An
         if not leaves_of(value):
             return value
         trace.callee = "pl.when"
-        _note(trace, "pl.when", function, Params(), value, ())
+        kernel = locate.user_function(trace.kernel.body)
+        inside = kernel is not None and function.__qualname__.startswith(f"{kernel.__qualname__}.<locals>.")
+        params = trace.params if trace.params is not None and inside else Params()
+        given = zip(params, getattr(params, "values", ()), strict=True)
+        outputs = [(p.name, ref) for p, (_, ref) in given if p.role == "output"]
+        written = _written([ref for _, ref in outputs], trace.stored)
+        kept = tuple(name for (name, _), is_written in zip(outputs, written, strict=True) if is_written and name)
+        _note(trace, "pl.when", function, params, value, kept)
+        if trace.mode == "intended" and trace.stored is not None and written == [False]:
+            _store(trace, value, [ref for _, ref in outputs], free=[True])
         return value if trace.mode == "real" else None
 
     return run
+
+
+@contextlib.contextmanager
+def _inside(trace: Trace) -> Iterator[None]:
+    """While a body is traced whose outputs are not those of the kernel."""
+    before, trace.params = trace.params, None
+    try:
+        yield
+    finally:
+        trace.params = before
 
 
 def pipeline_body(body: Callable[..., Any], entry: str, trace: Trace, inputs: int, outputs: int) -> Callable[..., Any]:
@@ -111,7 +133,8 @@ def pipeline_body(body: Callable[..., Any], entry: str, trace: Trace, inputs: in
     def stored(indices: Any, *refs: Any) -> Any:
         if not binds(body, (indices, *refs), {}):
             trace.callee = entry
-        value = body(indices, *refs)
+        with _inside(trace):
+            value = body(indices, *refs)
         if function is None or not leaves_of(value):
             return None
         roles = ["scratch"] + ["input"] * inputs + ["output"] * (len(refs) - inputs)
@@ -144,12 +167,15 @@ def store_anyway(original: Callable[..., Any], trace: Trace, ref: Any, index: An
         return original(ref, index, jnp.full(wanted, array, ref.dtype) if shape else array.astype(ref.dtype))
 
 
-def settled_misfits(met: Sequence[Misfit], closed: Any, several: bool) -> tuple[Misfit, ...]:
-    """The misfits of a trace, whose numbers that fill a place do vary if ``closed`` stores there more than once."""
+def settled_misfits(met: Sequence[Misfit], traced: Any, several: bool) -> tuple[Misfit, ...]:
+    """The misfits of a trace, whose numbers that fill a place do vary if what was ``traced`` stores there more than
+    once, which is not known unless it was traced to its end."""
+    if traced is None:
+        return tuple(dict.fromkeys(met))
     places = Counter(misfit.span for misfit in met)
     # Python's own loops are none any more.
     again: set[Span | None] = {span for span, times in places.items() if times > 1}
-    again.update(_stored_again(closed.jaxpr, several))
+    again.update(_stored_again(traced.jaxpr.jaxpr, several))
     return tuple(dict.fromkeys(replace(m, varies=m.varies and m.span in again) for m in met))
 
 

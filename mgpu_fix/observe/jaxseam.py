@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -413,12 +413,13 @@ def mesh_axes(mesh: Callable[[str], Any]) -> dict[Any, int]:
     return axes
 
 
-def asks_its_place(closed: Any, axes: Container[Any]) -> bool:
-    """Whether a traced call asks for its index along one of ``axes``, or for a program id."""
-    return any(
-        eqn.primitive.name == "program_id" or (eqn.primitive.name == "axis_index" and eqn.params["axis_name"] in axes)
-        for eqn in _all_equations(closed.jaxpr)
-    )
+def asks_its_place(closed: Any, axis: Hashable) -> bool:
+    """Whether a traced call asks for its index along ``axis``, alone or with others, or for a program id."""
+    for eqn in _all_equations(closed.jaxpr):
+        asked = eqn.params.get("axis_name") if eqn.primitive.name == "axis_index" else ()
+        if eqn.primitive.name == "program_id" or axis in (asked if isinstance(asked, tuple) else (asked,)):
+            return True
+    return False
 
 
 def _all_equations(jaxpr: Any) -> Iterator[Any]:

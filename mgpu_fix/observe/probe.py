@@ -12,7 +12,6 @@ The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.che
 import contextlib
 import functools
 import inspect
-import math
 import os
 import sys
 import threading
@@ -342,7 +341,7 @@ class Probe:
             if jaxseam.has_tracer_constants(call.intended):
                 call.constants = list(call.intended.jaxpr.consts)
             call.unknown = intended.unclear
-            call.drops = any(not r.params for r in intended.returned)
+            call.drops = any(not r.params or r.entry == "pl.when" for r in intended.returned)
         except Exception as e:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"
         self._write_down(call, real, intended)
@@ -351,14 +350,14 @@ class Probe:
         kernel = call.kernel
         varies = self._varies(call)
         facts = Facts(
-            returned=tuple(replace(r, varies=varies) for r in intended.returned or real.returned),
+            returned=tuple(replace(r, varies=bool(varies), along=varies) for r in intended.returned or real.returned),
             scopes=self._scopes(call, intended.scopes if len(intended.scopes) >= len(real.scopes) else real.scopes),
             callee=real.callee or kernel.entry,
             semantics=kernel.semantics,
             thread_name=kernel.thread_name,
             barriers=kernel.barriers,
             regions=self._regions(call) if call.error is not None else (),
-            misfits=intent.settled_misfits(intended.misfits, call.intended.jaxpr, varies) if call.intended else (),
+            misfits=intent.settled_misfits(intended.misfits, call.intended, bool(varies)),
             uncommitted=self._uncommitted(call),
         )
         silent = [r for r in real.returned if r.silent]
@@ -411,12 +410,13 @@ class Probe:
             if known != failure.facts.scopes:
                 self.records.amend(i, replace(failure.facts, scopes=known))
 
-    def _varies(self, call: Call) -> bool:
-        """Whether several programs run the kernel and it asks which one it is, so that each may compute its own."""
-        axes = call.kernel.axes
-        if math.prod(axes.values()) == 1:
-            return False
-        return call.intended is None or jaxseam.asks_its_place(call.intended.jaxpr, axes)
+    def _varies(self, call: Call) -> tuple[str, ...]:
+        """Axes along which several programs run the kernel and it asks which one it is, so that each may compute its
+        own."""
+        several = [axis for axis, size in call.kernel.axes.items() if size > 1]
+        if call.intended is not None:
+            several = [axis for axis in several if jaxseam.asks_its_place(call.intended.jaxpr, axis)]
+        return tuple(map(str, several))
 
     def _traced(self, call: Call, trace: Trace, **options: object) -> Any:
         interpret = None if trace.mode == "real" else jaxseam.interpreter(**options)
