@@ -18,7 +18,16 @@ from .stores import unused
 
 #: Calls that take a body, by the last part of their name: the rest may be the user's own (``self.kernel``).
 _ENTRIES = frozenset(
-    {"core_map", "emit_pipeline", "emit_pipeline_warp_specialized", "kernel", "mpmd_map", "pallas_call", "warp_map"}
+    {
+        "core_map",
+        "emit_pipeline",
+        "emit_pipeline_warp_specialized",
+        "kernel",
+        "mpmd_map",
+        "pallas_call",
+        "warp_map",
+        "when",
+    }
 )
 
 

@@ -1,6 +1,7 @@
 """MGF401: a body returns a value where Pallas wants it stored through a Ref."""
 
 import ast
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +22,8 @@ from .stores import Output, Store, Stores, grouped
 
 #: Too many arguments for a pipeline's body are more often its indices, see MGF505.
 _CALLEES = ("plgpu.kernel", "pl.kernel", "pl.core_map", "plgpu.warp_map", "pl.pallas_call")
-#: Their bodies have no outputs.
-_WARP_LEVEL = ("plgpu.warp_map", "pl.core_map")
+#: Their bodies have no outputs of their own.
+_NO_OUTPUTS = ("plgpu.warp_map", "pl.core_map", "pl.when")
 _TOO_MANY = r"takes (from \d+ to )?\d+ positional arguments? but \d+ .*(was|were) given"
 
 
@@ -42,7 +43,8 @@ class KernelReturnsValue(Rule):
     `emit_pipeline` say nothing**: they drop the value, and the output keeps whatever was in memory. A Python number
     returned to `plgpu.kernel` can surface as `Shaped arrays must be represented by ir.Values`, and a body without a
     parameter for its output as `takes 1 positional argument but 2 were given`. In a warp-specialized pipeline the error
-    is one of `scan`, whose `carry input and carry output must have the same pytree structure`.
+    is one of `scan`, whose `carry input and carry output must have the same pytree structure`, under `pl.when` one of
+    `cond`, whose `branch outputs must have the same pytree structure`.
 
     ## Example
 
@@ -60,8 +62,8 @@ class KernelReturnsValue(Rule):
         o_ref[...] = x_ref[...] * 2
     ```
 
-    Several outputs are stored one by one, in the order of `out_type`. Bodies at warp level have no outputs: there the
-    `return` is deleted. A lambda becomes a function, a missing output parameter is added.
+    Several outputs are stored one by one, in the order of `out_type`. A lambda becomes a function, a missing output
+    parameter is added.
 
     ## Fix safety
 
@@ -74,8 +76,12 @@ class KernelReturnsValue(Rule):
     - a cast to the output's type goes from float to int, to a narrower int, to bool or from complex to real,
     - a returned name is that of another output than the one in its place, as in `return hi, lo`.
 
-    Deleting the value is safe where the output surely holds it (`o_ref[...] = y; return y`, `return o_ref`) and in a
-    body at warp level, where it goes nowhere. Where the body may write all outputs but it is not certain that they
+    Deleting the value is safe where the output surely holds it (`o_ref[...] = y; return y`, `return o_ref`). A body at
+    warp level or under `pl.when` has no output: there the `return` is deleted, which is unsafe unless the body stored
+    the value right before, reads it from where it stored it, or returns the number of the warp, say, and stores
+    something else. Under `pl.when` the value goes into the kernel's output instead if there is one only, of that shape,
+    and nothing else writes it; safe where the condition picks one of the blocks and warpgroups that compute their own
+    (`wg == 0`). Where the body may write all outputs but it is not certain that they
     hold the value, it is deleted only if the numbers show that the outputs are the same without it; storing it as well
     is offered as an unsafe fix. There, deleting is unsafe if the body returns in several places, since numbers only
     tell about one, or if the value does not fit the outputs (another shape, another count, a bool or a status code).
@@ -99,6 +105,7 @@ class KernelReturnsValue(Rule):
             "ValueError",
             r"traced for (mpmd_map|core_map|pallas_call) returned a mutable array reference of type Ref<",
         ),
+        Signature("TypeError", r"^cond branch outputs must have the same pytree structure", callee="pl.when"),
         Signature("ReturnedValueDropped", r"The kernel function in .* should return None"),
         Signature("AssertionError", r"Shaped arrays must be represented by ir\.Values", callee="plgpu.kernel"),
         *(Signature("TypeError", _TOO_MANY, callee=callee) for callee in _CALLEES),
@@ -117,7 +124,7 @@ class KernelReturnsValue(Rule):
         try:
             names = Names(source)
             taken: set[str] = set()
-            bodies = [_Body(source, names, returned, taken) for returned in facts.values()]
+            bodies = [_Body(source, names, returned, taken, failure) for returned in facts.values()]
             plans = itertools.product(*(body.ways() for body in bodies))
             return [_candidate(source, names, list(zip(bodies, ways, strict=True))) for ways in plans]
         except SourceError as e:
@@ -141,7 +148,7 @@ class _Body:
     Names that it needs in the file, beside those that are ``taken``, are added to these.
     """
 
-    def __init__(self, source: SourceFile, names: Names, facts: Returned, taken: set[str]) -> None:
+    def __init__(self, source: SourceFile, names: Names, facts: Returned, taken: set[str], failure: Failure) -> None:
         self.names, self.facts = names, facts
         self.function = _find(source, facts)
         self.statement = names.statement(self.function)
@@ -154,22 +161,34 @@ class _Body:
         if isinstance(self.function, ast.Lambda):
             self.name, self.alone = lambda_name(names, self.function, self.statement, taken)
             taken.add(self.name)
-        self.signature = Parameters.of(names, self.function, facts)
+        # What is under a condition stores into the outputs of the kernel around it.
+        self.owner = _around(names, self.function, failure.kernel) if facts.entry == "pl.when" else self.function
+        self.signature = Parameters.of(names, self.owner, facts) if self.owner else Parameters(())
+        conditional = [r for r in failure.facts.returned if r.entry == "pl.when"]
+        if facts.entry == "pl.when" and (self.signature.added or len(conditional) > 1):
+            self.signature = Parameters(())
         self.outputs = [
             Output.of(p.name, p.tree or Tree("leaf", shape=p.shape, dtype=p.dtype))
             for p in self.signature.refs
             if p.role == "output" and p.name
         ]
         self.written = {
-            o.text for o in self.outputs if o.text in facts.written or may_write(names, self.function, o.text)
+            o.text
+            for o in self.outputs
+            if o.text in facts.written or (self.owner and may_write(names, self.owner, o.text))
         }
         self.sole, self.single = len(self.exits) == 1, sum(len(o.leaves()) for o in self.outputs) == 1
         self.stores = Stores(names, self.function, self.signature.refs, self.written, self.sole, self.single)
 
     def ways(self) -> list[_Way]:
         """Best first. Raises NoFix."""
-        if not self.outputs and self.facts.entry in _WARP_LEVEL:
-            return [_Way("delete", "Delete the returned value, which goes nowhere")]
+        drop = _Way("delete", "Delete the returned value, which goes nowhere")
+        if self.facts.entry == "pl.when" and self.single and not self.written:
+            with contextlib.suppress(NoFix):
+                return [self._store_under_condition(), replace(drop, safe=False)]
+        if self.facts.entry in _NO_OUTPUTS and (not self.outputs or self.facts.entry == "pl.when"):
+            idle = all(_is_idle(self.names, self.function, node, e) for node, e in self.exits)
+            return [replace(drop, safe=idle)]
         all_written = bool(self.outputs) and len(self.written) == len(self.outputs)
         held = _Way("delete", "Delete the returned value, which is stored already")
         if all_written and self._holds_all():
@@ -197,6 +216,20 @@ class _Body:
         uncertain = bool(not self.single or self.written or self.function.args.vararg)
         way = _Way("store", self._title(into), stores, safe, uncertain or any(store.spread for store in made))
         return [keep, way] if all_written else [way]
+
+    def _store_under_condition(self) -> _Way:
+        """The store into the kernel's only output, which nothing else writes to. Raises NoFix."""
+        [output] = self.outputs
+        if output.tree.kind != "leaf" or self.facts.value.kind != "leaf":
+            raise NoFix("it returns several values")
+        stores: dict[ast.AST, list[Store]] = {
+            node: self.stores.plan(node, e, self.facts.value, output) for node, e in self.exits
+        }
+        made = [store for stores_ in stores.values() for store in stores_]
+        safe = _pinned(self.names, self.function).issuperset(self.facts.along) and not any(
+            store.lossy for store in made
+        )
+        return _Way("store", self._title([output.text]), stores, safe, any(store.spread for store in made))
 
     def _target(self) -> Output:
         """The outputs that the returned value is for: all, or else those that the body does not write by itself."""
@@ -345,6 +378,59 @@ def _is_crossed(expression: ast.expr, target: Output) -> bool:
             named = [bare_name(e.id) if isinstance(e, ast.Name) else "" for e in elements]
             return any(name in ours and name != our for name, our in zip(named, ours, strict=True))
     return False
+
+
+def _around(names: Names, function: FunctionNode, kernel: str) -> FunctionNode | None:
+    """The body of ``kernel``, if its conditions alone, one in another, lead to ``function``."""
+    outer = next((n for n in names.ancestors(function) if isinstance(n, ast.FunctionDef)), None)
+    while outer and any(_is_when(names, d) for d in outer.decorator_list):
+        outer = next((n for n in names.ancestors(outer) if isinstance(n, ast.FunctionDef)), None)
+    statements = [n for n in names.ancestors(function) if isinstance(n, ast.For | ast.While)]
+    if outer is None or outer.name != kernel or any(outer in names.ancestors(s) for s in statements):
+        return None
+    return outer
+
+
+def _is_when(names: Names, decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and names.resolve(decorator.func) == "jax.experimental.pallas.when"
+
+
+def _pinned(names: Names, function: FunctionNode) -> set[str]:
+    """Axes along which one program alone gets to ``function``: a condition compares its index with something."""
+    functions = [n for n in (function, *names.ancestors(function)) if isinstance(n, ast.FunctionDef)]
+    tests = [d.args[0] for f in functions for d in f.decorator_list if isinstance(d, ast.Call) and _is_when(names, d)]
+    found: set[str] = set()
+    for test in tests:
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and len(test.ops) == 1:
+            for side in (test.left, test.comparators[0]):
+                bound = names.binding(side.id, side) if isinstance(side, ast.Name) else side
+                if isinstance(bound, ast.Call) and _is_axis_index(names, bound) and len(bound.args) == 1:
+                    found.update(str(n.value) for n in ast.walk(bound.args[0]) if isinstance(n, ast.Constant))
+    return found
+
+
+def _is_idle(names: Names, function: FunctionNode, node: ast.AST, expression: ast.expr) -> bool:
+    """Whether nobody can have meant what ``node`` returns to be stored: it is read from where ``function`` stored it,
+    it was stored right before, or it is only who runs the function, which stores something else."""
+    if not isinstance(node, ast.Return):
+        return False
+    if isinstance(expression, ast.Tuple | ast.List):
+        return all(_is_idle(names, function, node, element) for element in expression.elts)
+    text = ast.unparse(expression)
+    assigned = [n for n in own_nodes(function) if isinstance(n, ast.Assign)]
+    stores = {ast.unparse(t): n for n in assigned for t in n.targets if isinstance(t, ast.Subscript)}
+    around = block(names, node)
+    before = around[around.index(node) - 1] if around[0] is not node else None
+    if text in stores or any(before is n and text == ast.unparse(n.value) for n in stores.values()):
+        return True
+    bound = names.members(function).get(text, [])
+    who = any(isinstance(n, ast.arg) or _is_axis_index(names, n) for n in bound)
+    return bool(stores) and len(bound) == 1 and who
+
+
+def _is_axis_index(names: Names, binding: ast.AST) -> bool:
+    """Whether what binds a name is ``name = lax.axis_index(…)``."""
+    return isinstance(binding, ast.Call) and names.resolve(binding.func) == "jax.lax.axis_index"
 
 
 def _returning_none(function: cst.FunctionDef) -> cst.FunctionDef:

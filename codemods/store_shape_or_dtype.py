@@ -12,7 +12,7 @@ from mgpu_fix.model import Candidate, Edit, Failure, Misfit
 from mgpu_fix.source import Names, SourceFile, Splice
 
 from .imports import Imports
-from .stores import ATOMS, is_lossy, parenthesised
+from .stores import ATOMS, PYTHON, is_lossy, parenthesised
 
 
 class StoreShapeOrDtype(Rule):
@@ -44,9 +44,14 @@ class StoreShapeOrDtype(Rule):
 
     ## Fix safety
 
-    A number fills its whole place (`jnp.full`), and another dtype is converted (`.astype`), where numbers can be
-    compared. A conversion that loses more than digits, from a float to an integer say, is unsafe. An array of another
-    shape is left alone.
+    A number fills its whole place (`jnp.full`), and another dtype is converted (`.astype`). Where the number is
+    computed in the kernel, numbers must be there to compare. It is unsafe where
+
+    - a conversion loses more than digits, from a float to an integer say,
+    - a number is computed anew each time that it fills the same place, in a loop or by several blocks or warpgroups:
+      an index is more likely missing.
+
+    An array of another shape is left alone.
     """
 
     code = "MGF403"
@@ -66,12 +71,14 @@ class StoreShapeOrDtype(Rule):
             edit = _fitted(source, imports, misfit, store, target)
             if edits.setdefault(source.bounds(target), edit) != edit:
                 raise NoFix(f"line {target.lineno} stores at several shapes or dtypes")
-        lossy = any(is_lossy(m.value_dtype, m.dtype) for m in failure.facts.misfits)
+        misfits = failure.facts.misfits
+        unsafe = any(m.varies or is_lossy(m.value_dtype, m.dtype) for m in misfits)
+        computed = any(m.shape != m.value_shape and m.value_dtype not in PYTHON for m in misfits)
         yield Candidate(
             title=_title(failure.facts.misfits),
             edits=(*imports.edits, *edits.values()),
-            applicability=Applicability.UNSAFE if lossy else Applicability.SAFE,
-            needs_oracle=True,
+            applicability=Applicability.UNSAFE if unsafe else Applicability.SAFE,
+            needs_oracle=computed,
         )
 
 

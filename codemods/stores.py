@@ -13,7 +13,7 @@ import libcst as cst
 from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Param, Tree
 from mgpu_fix.source import Names
-from mgpu_fix.source.flow import block, is_pure
+from mgpu_fix.source.flow import block, is_pure, own_nodes
 from mgpu_fix.source.names import FunctionNode
 
 #: Makes a statement of the expression that stood behind ``return``.
@@ -22,7 +22,7 @@ Wrap: TypeAlias = Callable[[cst.BaseExpression], cst.BaseExpression]
 
 _SEQUENCES = ("tuple", "list")
 #: Types of Python's numbers, which have no ``astype``.
-_PYTHON = ("bool", "int", "float", "complex")
+PYTHON = ("bool", "int", "float", "complex")
 ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
@@ -84,9 +84,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Fit:
-    """What makes a value storable, see :class:`Store`."""
+    """What makes a value storable, see :class:`Store`, and the place that it fills."""
 
     wrap: Wrap | None = None
+    place: str = "..."
     spread: bool = False
     lossy: bool = False
 
@@ -100,6 +101,9 @@ class Stores:
     ) -> None:
         self.names, self.function, self.written, self.sole, self.single = names, function, written, sole, single
         self.roles = {p.name: p.role for p in refs if p.name}
+        assigned = (n for n in own_nodes(function) if isinstance(n, ast.Assign))
+        #: what it assigns to, as text
+        self.targets = {ast.unparse(target) for node in assigned for target in node.targets}
 
     def plan(self, node: ast.Return | ast.Lambda, expression: ast.expr, value: Tree, out: Output) -> list[Store]:
         """Stores of what ``expression``, returned by ``node``, gives. Raises NoFix.
@@ -130,7 +134,8 @@ class Stores:
             return []
         fits = [self._fit(None, v, o) for _, v, o in leaves]
         pattern = _pattern(out)
-        if pattern and len(leaves) == len(out.leaves()) and not any(fit.wrap for fit in fits):
+        plain = all(fit == Fit() for fit in fits)
+        if pattern and len(leaves) == len(out.leaves()) and plain:
             return [Store(frozenset(o.parameter for _, _, o in leaves), lambda e: _assign(pattern, e))]
         name = unused("values", self.function)
         named = [_store(o, f, f"{name}{path}") for (path, _, o), f in zip(leaves, fits, strict=True)]
@@ -150,7 +155,11 @@ class Stores:
     def holds(self, exit_: ast.AST, expression: ast.expr, out: Output) -> bool:
         """Whether the Ref ``out`` surely holds what ``expression`` gives when ``exit_`` returns it."""
         places = [_text(f"{out.text}{index}") for index in ("[...]", "[:]")]
-        if ast.unparse(expression) in (*places, out.text):
+        text = ast.unparse(expression)
+        if text in (*places, out.text):
+            return True
+        part = isinstance(expression, ast.Subscript) and ast.unparse(expression.value) == _text(out.text)
+        if part and text in self.targets:
             return True
         if not isinstance(exit_, ast.Return) or not is_pure(self.names, expression):
             return False
@@ -206,15 +215,17 @@ class Stores:
                 lossy=is_lossy(number, ours.dtype),
             )
         literal = expression if number or isinstance(expression, ast.Constant) else None
-        if not literal and value.shape == ours.shape:
+        place = None if literal else _place(value.shape, ours.shape)
+        if place:
             if value.dtype == ours.dtype:
-                return Fit()
-            if ours.shape or value.dtype not in _PYTHON:
+                return Fit(place=place)
+            if value.shape or value.dtype not in PYTHON:
                 return Fit(
                     lambda e: cst.Call(
                         cst.Attribute(e if isinstance(e, ATOMS) else parenthesised(e), cst.Name("astype")),
                         [cst.Arg(dtype)],
                     ),
+                    place,
                     lossy=is_lossy(value.dtype, ours.dtype),
                 )
         raise NoFix(f"it returns {ast.unparse(literal) if literal else _short(value)}, the output is {_short(ours)}")
@@ -261,7 +272,7 @@ def _store(out: Output, fit: Fit, text: str = "") -> Store:
 
     def build(returned: cst.BaseExpression) -> cst.Assign:
         value = cst.parse_expression(text) if text else returned
-        return _assign(f"{out.text}[...]", fit.wrap(value) if fit.wrap else value)
+        return _assign(f"{out.text}[{fit.place}]", fit.wrap(value) if fit.wrap else value)
 
     return Store(frozenset({out.parameter}), build, fit.spread, fit.lossy)
 
@@ -368,6 +379,25 @@ def _kind(dtype: str) -> tuple[str, int]:
 
 def _text(expression: str) -> str:
     return ast.unparse(ast.parse(expression, mode="eval"))
+
+
+def _place(shape: Sequence[int], ours: Sequence[int]) -> str | None:
+    """The place in a Ref of shape ``ours`` that a value of ``shape`` fills, if that is all of the Ref: such a value may
+    lack axes of size 1."""
+    if shape == ours:
+        return "..."
+    left, index = list(shape), []
+    for size in ours:
+        if left[:1] == [size]:
+            index.append(":")
+            left = left[1:]
+        elif size == 1:
+            index.append("0")
+        else:
+            return None
+    while index[-1:] == [":"]:
+        index.pop()
+    return None if left or not index else ", ".join(index)
 
 
 def _short(leaf: Tree) -> str:

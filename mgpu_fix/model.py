@@ -87,7 +87,7 @@ class Returned:
     ``pl.pallas_call``, ``plgpu.emit_pipeline`` or ``plgpu.emit_pipeline_warp_specialized``. ``params`` are the Refs
     passed, in order, after what ``functools.partial`` bound. ``written`` names the outputs that the body stores to by
     itself. ``silent`` says that JAX drops the value without an error, ``varies`` that several programs (blocks or
-    warpgroups) run the body and it asks which one it is.
+    warpgroups) run the body and it asks which one it is, ``along`` these axes.
     """
 
     entry: str
@@ -97,6 +97,7 @@ class Returned:
     written: tuple[str, ...] = ()
     silent: bool = False
     varies: bool = False
+    along: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,13 +178,18 @@ class Scope:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A store ``ref[...] = value`` at ``span`` whose value has another shape (elements) or dtype than its place."""
+    """A store ``ref[...] = value`` at ``span`` whose value has another shape (elements) or dtype than its place.
+
+    ``varies`` says that the value is computed anew each time that the same place is stored to, in a loop or by several
+    programs.
+    """
 
     span: Span
     shape: tuple[int, ...]
     dtype: str
     value_shape: tuple[int, ...]
     value_dtype: str
+    varies: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 import ast
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,10 +66,12 @@ class Body:
     silent: bool = False
     at: int = 0
     varies: bool = False
+    along: tuple[str, ...] = ()
 
     def facts(self, source: SourceFile, path: str | None = None) -> Returned:
         function = self.function(source, path)
-        return Returned(self.entry, function, tuple(self.params), self.value, self.written, self.silent, self.varies)
+        varies = self.varies, self.along
+        return Returned(self.entry, function, tuple(self.params), self.value, self.written, self.silent, *varies)
 
     def function(self, source: SourceFile, path: str | None) -> Function:
         path = path or source.path
@@ -86,6 +89,7 @@ def candidates(source: SourceFile, *bodies: Body, path: str | None = None) -> li
     assert rule is not None
     facts = Facts(returned=tuple(body.facts(source, path) for body in bodies))
     failure = Failure("ValueError", "The kernel function in mpmd_map kernel should return None.", "trace", facts=facts)
+    failure = replace(failure, kernel="kernel")
     return list(rule.candidates(failure, source))
 
 
@@ -159,6 +163,16 @@ GOLDEN_CASES: dict[str, list[Body]] = {
     "run_scoped_value": [Body()],
     "warp_map_return": [Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map")],
     "core_map_warp": [Body("_per_warp", [], leaf(dtype="int32"), entry="pl.core_map")],
+    "condition_value": [
+        Body("_store", [inp(), out(), scratch("total")], entry="pl.when", along=("wg",)),
+    ],
+    "condition_return": [
+        Body("_first", [inp(), out("o_ref", 2, 128)], written=("o_ref",), entry="pl.when", along=("wg",)),
+        Body("_second", [inp(), out("o_ref", 2, 128)], written=("o_ref",), entry="pl.when", along=("wg",)),
+    ],
+    "one_element": [
+        Body(params=[inp(), out("o_ref", 1)], value=leaf(), entry="plgpu.kernel", silent=True),
+    ],
     "dtype_cast": [Body("halve", [inp(dtype="bfloat16"), out(dtype="bfloat16")])],
     "scalar_fill": [Body(params=[inp(), out("weight_ref")], value=leaf(dtype="float"))],
     "emit_pipeline_drop": [
@@ -220,6 +234,33 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         "def kernel(x_ref, o_ref): return x_ref[...] * 2  # twice\n",
         [Body()],
         "def kernel(x_ref, o_ref): o_ref[...] = x_ref[...] * 2  # twice\n",
+    ),
+    "axes of one element": (
+        """
+        def kernel(x_ref, o_ref):
+            return x_ref[0]
+
+        def total(x_ref, o_ref):
+            return x_ref[...].sum()
+
+        def column(x_ref, o_ref):
+            return x_ref[...]
+        """,
+        [
+            Body(params=[inp(), out("o_ref", 1, 128)]),
+            Body("total", [inp(), out("o_ref", 1, 1, dtype="bfloat16")], leaf()),
+            Body("column", [inp(), out("o_ref", 128, 1, 4, 1)], leaf(128, 4)),
+        ],
+        """
+        def kernel(x_ref, o_ref):
+            o_ref[0] = x_ref[0]
+
+        def total(x_ref, o_ref):
+            o_ref[0, 0] = x_ref[...].sum().astype(o_ref.dtype)
+
+        def column(x_ref, o_ref):
+            o_ref[:, 0, :, 0] = x_ref[...]
+        """,
     ),
     "one-line branches": (
         """
@@ -831,26 +872,81 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
         """
         import jax.numpy as jnp
 
-        @plgpu.warp_map
-        def per_warp(w):
-            return w
-
-        @plgpu.warp_map
-        def other(w) -> jax.Array: return jnp.abs(w)
+        def kernel(x_ref, o_ref) -> jax.Array: return o_ref
         """,
-        [
-            Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
-            Body("other", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
-        ],
+        [Body(value=leaf(128, ref="o_ref"), written=("o_ref",))],
         """
         import jax.numpy as jnp
 
-        @plgpu.warp_map
-        def per_warp(w):
-            return
+        def kernel(x_ref, o_ref) -> None: return
+        """,
+    ),
+    "part of the output that was stored": (
+        """
+        from jax.experimental import pallas as pl
+
+        def kernel(x_ref, o_ref):
+            i = lax.axis_index("i")
+            o_ref[pl.ds(64 * i, 64)] = x_ref[...]
+            return o_ref[pl.ds(64*i, 64)]
+        """,
+        [Body(value=leaf(64), varies=True)],
+        """
+        from jax.experimental import pallas as pl
+
+        def kernel(x_ref, o_ref):
+            i = lax.axis_index("i")
+            o_ref[pl.ds(64 * i, 64)] = x_ref[...]
+        """,
+    ),
+    "who runs a warp-level body, and what it stored": (
+        """
+        from jax import lax
 
         @plgpu.warp_map
-        def other(w) -> None: return
+        def per_warp(w):
+            o_ref[w] = 2 * w
+            return w
+
+        @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+        def other():
+            warp = lax.axis_index("warp")
+            o_ref[warp], p_ref[warp] = warp, 1
+            q_ref[warp] = 3
+            return warp, q_ref[warp]
+        """,
+        [
+            Body("per_warp", [], leaf(dtype="int32"), entry="plgpu.warp_map"),
+            Body("other", [], tuple_(V, V), entry="pl.core_map"),
+        ],
+        """
+        from jax import lax
+
+        @plgpu.warp_map
+        def per_warp(w):
+            o_ref[w] = 2 * w
+
+        @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+        def other():
+            warp = lax.axis_index("warp")
+            o_ref[warp], p_ref[warp] = warp, 1
+            q_ref[warp] = 3
+        """,
+    ),
+    "what a condition stored": (
+        """
+        def kernel(x_ref, o_ref):
+            @pl.when(i == 0)
+            def _store():
+                o_ref[...] = x_ref[...] * 2
+                return x_ref[...] * 2
+        """,
+        [Body("_store", [], entry="pl.when")],
+        """
+        def kernel(x_ref, o_ref):
+            @pl.when(i == 0)
+            def _store():
+                o_ref[...] = x_ref[...] * 2
         """,
     ),
     "comments of what goes stay": (
@@ -958,20 +1054,6 @@ DELETED: dict[str, tuple[str, list[Body], str]] = {
         """
         def kernel(x_ref, pair):
             fill(pair)
-        """,
-    ),
-    "a warp-level lambda": (
-        """
-        def kernel(o_ref):
-            plgpu.warp_map(lambda w: store(o_ref, w))
-        """,
-        [Body("<lambda>", [], leaf(), entry="plgpu.warp_map")],
-        """
-        def kernel(o_ref):
-            def kernel_body(w):
-                store(o_ref, w)
-
-            plgpu.warp_map(kernel_body)
         """,
     ),
 }
@@ -1359,6 +1441,7 @@ def test_a_pipeline_stores_in_every_program() -> None:
         *(("o[0] = 1", True), ("o[...] += 1", True), ("o[0][...] = 1", True), ('o["a"].at[0]', True)),
         *(("o.at[0]", True), ("fill(o)", True), ("fill(o=o)", True), ("fill(o[0])", True), ("r = o", True)),
         *(("r = [o]", True), ("o.set(1)", True), ("o = o[...]", True), ("return o", True), ("lambda: f(o)", True)),
+        *(("jnp.zeros_like(o)", False), ("jnp.full_like(0, o)", True), ("jnp.ones_like(x, o)", True)),
         *(("lambda o: f(o)", False), ("del o[0]", True), ("o[...] = fill(o[...])", True)),
     ],
 )
@@ -1369,10 +1452,81 @@ def test_may_write(use: str, writes: bool, nested: bool) -> None:
         if use == "o = o[...]"
         else f"    def g():\n        {use}"
     )
-    source = file(f"def kernel(x, o):\n{inside if nested else '    ' + use}\n")
+    source = file(f"import jax.numpy as jnp\n\ndef kernel(x, o):\n{inside if nested else '    ' + use}\n")
     names = Names(source)
     [function, *_] = names.nodes(ast.FunctionDef)
     assert may_write(names, function, "o") is writes
+
+
+UNDER_CONDITION = """
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+AXIS = "wg"
+
+def kernel(x_ref, o_ref, smem):
+    wg = lax.axis_index("wg")
+    {before}
+    @pl.when({test})
+    def _():
+        {inside}
+        return x_ref[...] * 2
+    {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "along", "safe"),
+    [
+        ({"test": "wg == 0"}, ("wg",), True),
+        ({"test": "0 == lax.axis_index(('wg', 'i'))"}, ("wg", "i"), True),
+        ({"test": "x_ref[0] > 0"}, (), True),
+        ({"test": "x_ref[0] > 0", "inside": "smem[...] = x_ref[...]"}, (), True),
+        ({"test": "x_ref[0] > 0"}, ("wg",), False),
+        ({"test": "wg == 0"}, ("wg", "i"), False),
+        ({"test": "wg != 0"}, ("wg",), False),
+        ({"test": "lax.axis_index(AXIS) == 0"}, ("wg",), False),
+        ({"test": "wg == 0", "before": "wg = wg + 1"}, ("wg",), False),
+    ],
+)
+def test_a_value_under_a_condition_goes_into_the_only_output(
+    parts: dict[str, str], along: tuple[str, ...], safe: bool
+) -> None:
+    text = UNDER_CONDITION.format(**{"before": "", "inside": "pass", "after": ""} | parts)
+    body = Body("_", [inp(), out(), scratch("smem")], entry="pl.when", along=along)
+    store, delete = candidates(file(text), body)
+    assert file(text).edited(store.edits).text == file(text.replace("return x_ref", "o_ref[...] = x_ref")).text
+    assert store.applicability is (Applicability.SAFE if safe else Applicability.UNSAFE)
+    assert delete.applicability is Applicability.UNSAFE
+
+
+@pytest.mark.parametrize(
+    ("parts", "body"),
+    [
+        ({"after": "o_ref[0] = 1.0"}, {}),
+        ({"after": "plgpu.copy_smem_to_gmem(smem, o_ref)"}, {}),
+        ({}, {"written": ("o_ref",)}),
+        ({}, {"value": leaf(64)}),
+        ({}, {"value": tuple_(V, V)}),
+        ({}, {"params": [inp(), out(), out("p_ref")]}),
+        ({}, {"params": [inp(), out(None)]}),
+        ({}, {"params": []}),
+    ],
+)
+def test_a_value_under_a_condition_that_has_no_sure_place(parts: dict[str, str], body: dict[str, Any]) -> None:
+    text = UNDER_CONDITION.format(**{"before": "", "test": "wg == 0", "inside": "pass", "after": ""} | parts)
+    [only] = candidates(file(text), Body(**{"name": "_", "params": [inp(), out()], "entry": "pl.when"} | body))
+    assert (only.name, only.applicability) == ("delete", Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize("around", ["@pl.loop(0, 4)\ndef step(i):", "def helper(o_ref):", "for i in range(4):"])
+def test_a_value_under_a_condition_in_something_else_has_no_sure_place(around: str) -> None:
+    inner = "@pl.when(x_ref[0] > 0)\ndef _():\n    return x_ref[...]\n"
+    text = "def kernel(x_ref, o_ref):\n" + textwrap.indent(f"{around}\n{textwrap.indent(inner, '    ')}", "    ")
+    source = file(f"from jax.experimental import pallas as pl\n\n{text}")
+    [only] = candidates(source, Body("_", entry="pl.when"))
+    assert (only.name, only.applicability) == ("delete", Applicability.UNSAFE)
 
 
 def test_overwriting_one_of_two_outputs_is_unsafe() -> None:
@@ -1384,12 +1538,28 @@ def test_overwriting_one_of_two_outputs_is_unsafe() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(w):\n    return w\n", "def f(w):\n    return\n"),
+        ("def f(w):\n    return x_ref[w] * 2\n", "def f(w):\n    return\n"),
+        ("def f(w):\n    s[w] = v\n    wait()\n    return v\n", "def f(w):\n    s[w] = v\n    wait()\n"),
+        ("def f(w):\n    s[w] = v\n    return 2 * v\n", "def f(w):\n    s[w] = v\n"),
+        ("def f(w):\n    s[w] = v\n    w = w + v\n    return w\n", "def f(w):\n    s[w] = v\n    w = w + v\n"),
+        ("f = lambda w: store(o, w)\n", "def f(w):\n    store(o, w)\n"),
+    ],
+)
+@pytest.mark.parametrize("entry", ["plgpu.warp_map", "pl.core_map", "pl.when"])
+def test_what_a_body_without_outputs_returns_may_have_been_meant_for_a_ref(before: str, after: str, entry: str) -> None:
+    source = file(before)
+    [only] = candidates(source, Body("<lambda>" if "lambda" in before else "f", [], entry=entry))
+    assert (source.edited(only.edits).text, only.applicability) == (after, Applicability.UNSAFE)
+
+
+@pytest.mark.parametrize(
     ("body", "title", "needs_oracle"),
     [
         (Body(), "Store the returned value into `o_ref`", False),
         (Body(params=[inp(), out(dtype="bfloat16")]), "Store the returned value into `o_ref`", False),
-        (Body(params=[], entry="plgpu.warp_map"), "Delete the returned value, which goes nowhere", False),
-        (Body(params=[], entry="pl.core_map"), "Delete the returned value, which goes nowhere", False),
         (Body(value=leaf(128, ref="o_ref")), "Delete the returned value, which is stored already", False),
     ],
 )
@@ -1417,6 +1587,11 @@ LEFT_ALONE: dict[str, tuple[str, Body, str]] = {
         "def kernel(x_ref, o_ref):\n    return x_ref[...], 1",
         Body(value=tuple_(V, leaf())),
         "it returns 2 values for 1 output",
+    ),
+    "a longer axis": (
+        "def kernel(x_ref, o_ref):\n    return x_ref[0]",
+        Body(params=[inp(), out("o_ref", 2, 128)]),
+        "it returns f32[128], the output is f32[2,128]",
     ),
     "another shape": (
         "def kernel(x_ref, o_ref):\n    return x_ref[:64]",
@@ -1698,6 +1873,7 @@ JAX = (
             "",
         ),
         ("AssertionError", "Shaped arrays must be represented by ir.Values, got: 1.0", "plgpu.kernel"),
+        ("TypeError", "cond branch outputs must have the same pytree structure, but they differ:", "pl.when"),
         ("TypeError", "kernel() takes 1 positional argument but 2 were given", "pl.kernel"),
         ("TypeError", "k() takes from 1 to 2 positional arguments but 3 were given", "plgpu.kernel"),
         (
@@ -1718,6 +1894,7 @@ def test_signatures(kind: str, message: str, callee: str) -> None:
     [
         ("TypeError", "f() takes 1 positional argument but 2 were given"),
         ("AssertionError", "Shaped arrays must be represented by ir.Values, got: 1.0"),
+        ("TypeError", "cond branch outputs must have the same pytree structure, but they differ:"),
         ("ValueError", JAX.format("f", "jit")),
     ],
 )

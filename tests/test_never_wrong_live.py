@@ -91,6 +91,82 @@ def kernel(o_ref):
     def per_warp(w):
         return w * 10
 kernel()""",
+    "what the warps return may have been meant for what is stored before": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+    @plgpu.warp_map
+    def per_warp(w):
+        return x_ref[w] * 2
+kernel(x)""",
+    "what a condition returns was meant for a part that nobody stores": """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((256,), jnp.float32), scratch_types=[plgpu.SMEM((128,), jnp.float32)])
+def kernel(x_ref, o_ref, smem):
+    o_ref[pl.ds(0, 128)] = x_ref[...]
+    @pl.when(x_ref[0] < 2)
+    def _():
+        smem[...] = x_ref[...] * 2
+        return smem[...]
+kernel(x)""",
+    "a number that each step of a loop computes": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    @pl.loop(0, 128)
+    def _(i):
+        o_ref[...] = x_ref[i] * 2
+kernel(x)""",
+    "a number that each step of Python's loop computes": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    for i in range(8):
+        o_ref[...] = x_ref[i] * 2
+kernel(x)""",
+    "a number that each block computes": """
+@plgpu.kernel(out_type=F, grid=(128,), grid_names=("i",))
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[lax.axis_index("i")] * 2
+kernel(x)""",
+    "each block, by its place in two axes, returns its own number": """
+@plgpu.kernel(out_type=F, grid=(2, 2), grid_names=("a", "b"))
+def kernel(x_ref, o_ref):
+    return x_ref[...] * lax.axis_index(("a", "b")).astype(jnp.float32)
+kernel(x)""",
+    "two conditions return a value for one output": """
+@plgpu.kernel(out_type=F, num_threads=2, thread_name="wg")
+def kernel(x_ref, o_ref):
+    wg = lax.axis_index("wg")
+    @pl.when(wg == 0)
+    def _():
+        return x_ref[...] * 2
+    @pl.when(wg == 1)
+    def _():
+        return x_ref[...] * 3
+kernel(x)""",
+    "each warpgroup for which a condition holds returns its own": """
+@plgpu.kernel(out_type=F, num_threads=2, thread_name="wg")
+def kernel(x_ref, o_ref):
+    wg = lax.axis_index("wg")
+    @pl.when(x_ref[0] < 1)
+    def _():
+        return x_ref[...] * (wg + 1).astype(jnp.float32)
+kernel(x)""",
+    "a condition that does not hold returns a value": """
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    @pl.when(x_ref[0] > 1)
+    def _():
+        return x_ref[...] * 2
+kernel(x)""",
+    "another Ref has the output's name where a condition returns a value": """
+def helper(x_ref, o_ref):
+    @pl.when(x_ref[0] < 1)
+    def _():
+        return x_ref[...] * 2
+@plgpu.kernel(out_type=F, scratch_types=[plgpu.SMEM((128,), jnp.float32)])
+def kernel(x_ref, o_ref, smem):
+    helper(x_ref, smem)
+    o_ref[...] = smem[...]
+kernel(x)""",
     "there is no output at all": """
 def body(x_ref, y_ref):
     return x_ref[...] * 2

@@ -186,6 +186,21 @@ copy(jnp.ones((512, 512)))"""
     assert [(n.state, n.why) for n in call.numbers] == [("tainted", "too large to interpret")]
 
 
+def test_a_kernel_that_waits_for_ever_is_not_waited_for(observer: Observer, tmp_path: Path) -> None:
+    text = """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32), scratch_types=[plgpu.Barrier(num_arrivals=2)])
+def kernel(x_ref, o_ref, barrier):
+    plgpu.barrier_arrive(barrier)
+    plgpu.barrier_wait(barrier)
+    o_ref[...] = x_ref[...]
+kernel(x)
+print("on")"""
+    seen = observe(observer, tmp_path, text, budget=1.0)
+    [call] = seen.calls
+    assert "on" in seen.output
+    assert [n.state for n in call.numbers] == ["tainted"]
+
+
 def test_kernels_that_differ_in_what_they_close_over_are_told_apart(observer: Observer, tmp_path: Path) -> None:
     text = """
 def make(k):

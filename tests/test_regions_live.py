@@ -242,6 +242,37 @@ def double(x):
 double(x)""",
         "@pl.loop(0, o_ref.shape[0])",
     ),
+    "two warpgroups that take turns often, and a copy that nothing commits": (
+        """
+@plgpu.kernel(
+    out_type=F, num_threads=2, thread_name="wg",
+    scratch_types=(plgpu.SMEM((128,), jnp.float32), plgpu.Barrier(num_arrivals=2)), compiler_params=WARPGROUP,
+)
+def kernel(x_ref, o_ref, smem, barrier):
+    wg = lax.axis_index("wg")
+    @pl.when(wg == 0)
+    def _():
+        @plgpu.warp_map
+        def _(warp_id):
+            @pl.when(warp_id == 0)
+            def _():
+                smem[...] = jnp.zeros_like(smem)
+    plgpu.barrier_arrive(barrier)
+    plgpu.barrier_wait(barrier)
+    @pl.when(wg == 1)
+    def _():
+        @pl.loop(0, 400)
+        def _(i):
+            smem[...] += x_ref[...]
+    plgpu.barrier_arrive(barrier)
+    plgpu.barrier_wait(barrier)
+    @pl.when(wg == 0)
+    def _():
+        plgpu.copy_smem_to_gmem(smem, o_ref)
+        plgpu.wait_smem_to_gmem(0)
+kernel(x)""",
+        "    def _():\n        smem[...] = jnp.zeros_like(smem)\n",
+    ),
     "the negative of zero": (
         """
 @plgpu.kernel(out_type=F, compiler_params=WARPGROUP)

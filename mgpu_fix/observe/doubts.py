@@ -27,14 +27,15 @@ def doubt(call: Call, known: Sequence[np.ndarray], again: Again) -> str:
     thread = call.kernel.thread_name
     several = thread is not None and call.kernel.axes[thread] > 1
     changed = [scope for scope in call.changed if _may_matter(scope)]
-    if not several and not changed:
+    unsure = bool(changed) or call.drops
+    if not several and not unsure:
         return ""
     detect: dict[str, object] = {"detect_races": True, "on_race": "warn"} if several else {}
     zeroed = again(False, {**detect, **_ZERO})
     if zeroed is None:
-        return "whether its warpgroups race could not be seen" if changed else ""
+        return "whether it reads memory that nothing wrote could not be seen" if unsure else ""
     racing = _races(call) if several else ""
-    if racing or not changed:
+    if racing or not unsure:
         return racing
     if digest_arrays(zeroed) != digest_arrays(known):
         return "what it computes depends on memory that nothing wrote"

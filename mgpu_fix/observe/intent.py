@@ -1,15 +1,18 @@
 """The intent shims: bodies that store what they return, so that a broken kernel computes what its author meant."""
 
+import contextlib
 import functools
 import itertools
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 
-from mgpu_fix.model import Misfit, Returned
+from mgpu_fix.model import Misfit, Returned, Span
 from mgpu_fix.observe import jaxseam, locate
 from mgpu_fix.observe.kernels import Kernel, Trace
 from mgpu_fix.observe.values import Params, binds, leaves_of, params_of, tree_of
@@ -41,12 +44,12 @@ def _run(kernel: Kernel, trace: Trace, refs: tuple[Any, ...], named: dict[str, A
     if trace.mode != "real" and not binds(kernel.body, refs, named):
         # The body takes no output parameter: it means to return.
         given = refs[:first] + refs[last:]
+    roles = ["input"] * first + ["output"] * kernel.output_count + ["scratch"] * (len(refs) - last)
+    params = trace.params = params_of(kernel.body, refs, named, roles)
     value = kernel.body(*given, **named)
     function = locate.user_function(kernel.body)
     if function is None or not leaves_of(value):
         return
-    roles = ["input"] * first + ["output"] * kernel.output_count + ["scratch"] * (len(refs) - last)
-    params = params_of(kernel.body, refs, named, roles)
     outputs = params[first:last]
     written = _written(refs[first:last], trace.stored)
     silent = kernel.entry == "plgpu.kernel"
@@ -76,9 +79,48 @@ def warp_body(body: Any, entry: str, trace: Trace | None) -> Any:
 
     @functools.wraps(body)
     def drop(*args: Any, **kwargs: Any) -> None:
-        _note(trace, entry, function, Params(), body(*args, **kwargs), ())
+        with _inside(trace):
+            value = body(*args, **kwargs)
+        _note(trace, entry, function, Params(), value, ())
 
     return drop
+
+
+def conditional_body(body: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
+    """A body of ``pl.when``, whose value the real trace refuses as one of ``cond``."""
+    function = locate.user_function(body)
+    if function is None:
+        return body
+
+    @functools.wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value = body(*args, **kwargs)
+        if not leaves_of(value):
+            return value
+        trace.callee = "pl.when"
+        kernel = locate.user_function(trace.kernel.body)
+        inside = kernel is not None and function.__qualname__.startswith(f"{kernel.__qualname__}.<locals>.")
+        params = trace.params if trace.params is not None and inside else Params()
+        given = zip(params, getattr(params, "values", ()), strict=True)
+        outputs = [(p.name, ref) for p, (_, ref) in given if p.role == "output"]
+        written = _written([ref for _, ref in outputs], trace.stored)
+        kept = tuple(name for (name, _), is_written in zip(outputs, written, strict=True) if is_written and name)
+        _note(trace, "pl.when", function, params, value, kept)
+        if trace.mode == "intended" and trace.stored is not None and written == [False]:
+            _store(trace, value, [ref for _, ref in outputs], free=[True])
+        return value if trace.mode == "real" else None
+
+    return run
+
+
+@contextlib.contextmanager
+def _inside(trace: Trace) -> Iterator[None]:
+    """While a body is traced whose outputs are not those of the kernel."""
+    before, trace.params = trace.params, None
+    try:
+        yield
+    finally:
+        trace.params = before
 
 
 def pipeline_body(body: Callable[..., Any], entry: str, trace: Trace, inputs: int, outputs: int) -> Callable[..., Any]:
@@ -91,7 +133,8 @@ def pipeline_body(body: Callable[..., Any], entry: str, trace: Trace, inputs: in
     def stored(indices: Any, *refs: Any) -> Any:
         if not binds(body, (indices, *refs), {}):
             trace.callee = entry
-        value = body(indices, *refs)
+        with _inside(trace):
+            value = body(indices, *refs)
         if function is None or not leaves_of(value):
             return None
         roles = ["scratch"] + ["input"] * inputs + ["output"] * (len(refs) - inputs)
@@ -119,8 +162,30 @@ def store_anyway(original: Callable[..., Any], trace: Trace, ref: Any, index: An
             raise
         wanted = tuple(int(n) for n in re.findall(r"\d+", shape[1])) if shape else array.shape
         given = jnp.result_type(value) if hasattr(value, "dtype") else type(value).__name__
-        trace.misfits.append(Misfit(span, wanted, str(ref.dtype), array.shape, str(given)))
+        fills = shape is not None and jaxseam.is_tracer(value)
+        trace.misfits.append(Misfit(span, wanted, str(ref.dtype), array.shape, str(given), fills))
         return original(ref, index, jnp.full(wanted, array, ref.dtype) if shape else array.astype(ref.dtype))
+
+
+def settled_misfits(met: Sequence[Misfit], traced: Any, several: bool) -> tuple[Misfit, ...]:
+    """The misfits of a trace, whose numbers that fill a place do vary if what was ``traced`` stores there more than
+    once, which is not known unless it was traced to its end."""
+    if traced is None:
+        return tuple(dict.fromkeys(met))
+    places = Counter(misfit.span for misfit in met)
+    # Python's own loops are none any more.
+    again: set[Span | None] = {span for span, times in places.items() if times > 1}
+    again.update(_stored_again(traced.jaxpr.jaxpr, several))
+    return tuple(dict.fromkeys(replace(m, varies=m.varies and m.span in again) for m in met))
+
+
+def _stored_again(jaxpr: Any, again: bool) -> Iterator[Span | None]:
+    """Stores that a loop makes, or all if ``again``, but for those whose place is computed, too."""
+    for equation in jaxpr.eqns:
+        if again and jaxseam.operation_name(equation) == "swap" and jaxseam.is_fixed(equation):
+            yield locate.user_place(jaxseam.frames_of(equation))
+        for inner, _ in jaxseam.inner_jaxprs(equation):
+            yield from _stored_again(inner, again or jaxseam.is_loop(equation))
 
 
 def _note(
@@ -183,6 +248,9 @@ def _count(things: Sequence[Any], name: str) -> str:
 
 def _fitted(leaf: Any, ref: Any, count: int, free: Sequence[bool] | None) -> Any:
     array = jnp.asarray(leaf)
+    if array.shape != ref.shape and _without_ones(array.shape) == _without_ones(ref.shape):
+        # Where sizes are 1 there is one place only for each element.
+        array = array.reshape(ref.shape)
     if array.shape != ref.shape:
         # Only a number that is written out says that all of the output is meant, and only where nothing else is in it.
         fills = type(leaf) in (int, float) and count == 1 and (free is None or all(free))
@@ -190,3 +258,7 @@ def _fitted(leaf: Any, ref: Any, count: int, free: Sequence[bool] | None) -> Any
             raise Unclear(f"it returns shape {array.shape}, the output has {ref.shape}")
         array = jnp.full(ref.shape, array)
     return array.astype(ref.dtype)
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]

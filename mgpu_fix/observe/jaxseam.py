@@ -11,9 +11,10 @@ import inspect
 import itertools
 import logging
 import sys
+import threading
 import time
 import types
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -24,7 +25,7 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import helpers as pallas_helpers
 from jax._src.pallas import mpmd, pallas_call
 from jax._src.pallas import primitives as pallas_primitives
-from jax._src.pallas.mosaic.interpret import race_detection_state, vector_clock
+from jax._src.pallas.mosaic.interpret import race_detection_state
 from jax._src.pallas.mosaic_gpu import core as gpu_core
 from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
@@ -57,6 +58,7 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     ],
     "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
     "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
+    "pl.when": [(pallas_helpers, "when"), (pl, "when")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
     # What pl.with_scoped makes looks it up in the first module, at each call.
     "pl.run_scoped": [(pallas_primitives, "run_scoped"), (pl, "run_scoped")],
@@ -137,7 +139,7 @@ class Race:
 
 
 #: pairs of accesses that are looked at to tell which of them race
-MOST_PAIRS = 200_000
+MOST_PAIRS = 20_000_000
 
 
 def races() -> list[Race] | None:
@@ -156,20 +158,51 @@ def races() -> list[Race] | None:
     found: set[Race] = set()
     looked_at = 0
     for key in [*state.writes]:
-        writes = [(*a[-3:], True) for a in state.writes[key] if str(a[-1])]
-        reads = [(*a[-3:], False) for a in state.reads.get(key, ()) if str(a[-1])]
-        pairs = itertools.chain(itertools.combinations(writes, 2), itertools.product(writes, reads))
-        for (clock, range_, frame, _), (clock_2, range_2, frame_2, both) in pairs:
-            first, second = sorted((str(frame), str(frame_2)))
-            race = Race((first, second), both, _is_gmem(key))
-            if race in found:
+        writes, reads = _alike(state.writes[key], True), _alike(state.reads.get(key, ()), False)
+        pairs = itertools.chain(itertools.combinations_with_replacement(writes, 2), itertools.product(writes, reads))
+        for mine, other in pairs:
+            first, second = sorted((mine.place, other.place))
+            race = Race((first, second), other.writes, _is_gmem(key))
+            if race in found or not race_detection_state._ranges_overlap(mine.range, other.range):
                 continue
-            looked_at += 1
+            looked_at += len(mine.clocks) * len(other.clocks)
             if looked_at > MOST_PAIRS:
                 return None
-            if not _ordered(clock, clock_2) and _overlap(range_, range_2):
+            if not _all_ordered(mine, other):
                 found.add(race)
     return [*found]
+
+
+@dataclasses.dataclass
+class _Accesses:
+    """All accesses of one kind that an operation of the user's makes to the same part of a buffer."""
+
+    place: str
+    range: Any
+    writes: bool
+    clocks: list[Any]
+
+
+def _alike(accesses: Sequence[Any], writes: bool) -> list[_Accesses]:
+    found: dict[tuple[str, str], _Accesses] = {}
+    for *_, clock, access, frame in accesses:
+        if place := str(frame):
+            part = getattr(access, "range", access)
+            same = found.setdefault((place, str(part)), _Accesses(place, part, writes, []))
+            same.clocks.append(getattr(clock, "clock", clock))
+    return [*found.values()]
+
+
+def _all_ordered(mine: _Accesses, other: _Accesses) -> bool:
+    """Whether each access of ``mine`` comes before or after each of ``other`` by their vector clocks."""
+    theirs = np.array(other.clocks)
+    for i, clock in enumerate(mine.clocks):
+        rest = theirs[i + 1 :] if mine is other else theirs
+        before, after = (clock <= rest).all(axis=1), (clock >= rest).all(axis=1)
+        # Both hold where the clocks are the same, which orders nothing.
+        if (before == after).any():
+            return False
+    return True
 
 
 def _is_gmem(key: Any) -> bool:
@@ -179,20 +212,21 @@ def _is_gmem(key: Any) -> bool:
     return index is not None and bool(key.memory_space_id == index(gpu_core.MemorySpace.GMEM))
 
 
-def _ordered(clock: Any, other: Any) -> bool:
-    return bool(clock.ordered(other) if hasattr(clock, "ordered") else vector_clock.ordered(clock, other))
-
-
-def _overlap(range_: Any, other: Any) -> bool:
-    ranges = (getattr(r, "range", r) for r in (range_, other))
-    return bool(race_detection_state._ranges_overlap(*ranges))
-
-
 class OutOfTime(Exception):
     """The interpreter spent its budget on a kernel."""
 
 
 _deadline: list[float] = []
+
+
+class _ConditionInTime(threading.Condition):
+    """A condition that is not waited for past the deadline. Who waits looks again each time it wakes up."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        woken = super().wait(min(timeout or 0.5, 0.5))
+        if _deadline and time.monotonic() > _deadline[-1]:
+            raise OutOfTime
+        return woken
 
 
 def fill_interpreter_gaps() -> None:
@@ -218,6 +252,9 @@ def fill_interpreter_gaps() -> None:
         return copy(**kwargs)
 
     gpu_callbacks.copy_smem_to_gmem = copy_if
+    for name in ("AsyncCopySmemToGmemTask", "AsyncCopyGmemToSmemTask"):
+        if hasattr(task := getattr(gpu_callbacks, name, None), "pre_read"):
+            _commit_first(task)
 
     # Every step of the interpreter asks for its memory first, so this is the place to stop it.
     memory = gpu_callbacks._get_shared_memory
@@ -229,6 +266,22 @@ def fill_interpreter_gaps() -> None:
         return memory(*args, **kwargs)
 
     gpu_callbacks._get_shared_memory = memory_in_time
+    # A thread that waits at a barrier takes no step; some wait for one that never comes.
+    interpret_memory.threading = types.SimpleNamespace(**vars(threading) | {"Condition": _ConditionInTime})
+
+
+def _commit_first(task: Any) -> None:
+    """Let a copy's accesses come after all that its thread did before, as if SMEM had been committed: where that is
+    missing no warpgroups share memory by mistake, and it has a rule of its own."""
+    original = task.pre_read
+
+    @functools.wraps(original)
+    def pre_read(self: Any, *args: Any) -> Any:
+        if hasattr(self.clock, "commit_smem"):
+            self.clock.commit_smem()
+        return original(self, *args)
+
+    task.pre_read = pre_read
 
 
 def _keep_in_numpy(cls: Any) -> None:
@@ -255,6 +308,11 @@ def backend_started() -> bool:
 def is_tracing(values: Sequence[Any]) -> bool:
     """Whether a call with ``values`` is being traced, by ``jit`` or anything else, rather than run."""
     return not jax_core.trace_state_clean() or any(isinstance(v, jax_core.Tracer) for v in values)
+
+
+def is_tracer(value: object) -> bool:
+    """Whether a value is only known once what is being traced runs."""
+    return isinstance(value, jax_core.Tracer)
 
 
 def is_ref(value: Any) -> bool:
@@ -355,12 +413,13 @@ def mesh_axes(mesh: Callable[[str], Any]) -> dict[Any, int]:
     return axes
 
 
-def asks_its_place(closed: Any, axes: Container[Any]) -> bool:
-    """Whether a traced call asks for its index along one of ``axes``, or for a program id."""
-    return any(
-        eqn.primitive.name == "program_id" or (eqn.primitive.name == "axis_index" and eqn.params["axis_name"] in axes)
-        for eqn in _all_equations(closed.jaxpr)
-    )
+def asks_its_place(closed: Any, axis: Hashable) -> bool:
+    """Whether a traced call asks for its index along ``axis``, alone or with others, or for a program id."""
+    for eqn in _all_equations(closed.jaxpr):
+        asked = eqn.params.get("axis_name") if eqn.primitive.name == "axis_index" else ()
+        if eqn.primitive.name == "program_id" or axis in (asked if isinstance(asked, tuple) else (asked,)):
+            return True
+    return False
 
 
 def _all_equations(jaxpr: Any) -> Iterator[Any]:
@@ -478,6 +537,11 @@ def part_of_ref(equation: Any) -> tuple[str, tuple[str, ...]]:
     leaves = equation.invars[2 : 2 + tree.num_leaves]
     whole = tree == jax.tree.structure(())
     return "" if whole else str(tree), tuple(str(getattr(leaf, "val", id(leaf))) for leaf in leaves)
+
+
+def is_fixed(store: Any) -> bool:
+    """Whether the part of a Ref that a store works on is known before the kernel runs."""
+    return all(hasattr(v, "val") for v in store.invars[2:])
 
 
 def is_loop(equation: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mgpu_fix.model import Function, KernelCall, Misfit, Numbers, Returned, Scope, Span
 from mgpu_fix.observe import jaxseam
-from mgpu_fix.observe.values import short_type
+from mgpu_fix.observe.values import Params, short_type
 
 
 @dataclass(eq=False)
@@ -71,6 +71,8 @@ class Trace:
     unclear: str = ""
     grid_position: tuple[str, Span | None] | None = None
     callee: str = ""
+    #: what the body got that is being traced, while that is not one of a pipeline or at warp level
+    params: Params | None = None
 
 
 class Tracing(threading.local):
@@ -115,6 +117,8 @@ class Call:
     #: what its body stores, as the intended trace was told; scopes in it that the intended trace changes
     stored: set[int] | None = None
     changed: list[Scope] = field(default_factory=list)
+    #: whether the intended trace drops what a body without outputs returns
+    drops: bool = False
 
     @property
     def width(self) -> int:

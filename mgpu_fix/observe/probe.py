@@ -12,7 +12,6 @@ The callback has no effects, so it goes through ``scan``, ``cond`` and ``jax.che
 import contextlib
 import functools
 import inspect
-import math
 import os
 import sys
 import threading
@@ -74,6 +73,7 @@ class Probe:
         jaxseam.patch("pl.core_map", self._core_map)
         for name in ("plgpu.emit_pipeline", "plgpu.emit_pipeline_warp_specialized"):
             jaxseam.patch(name, functools.partial(self._emit_pipeline, name))
+        jaxseam.patch("pl.when", self._when)
         jaxseam.patch("mpmd_map", self._mpmd_map)
         jaxseam.patch("ref_set", self._ref_set)
         jaxseam.patch("pl.run_scoped", self._run_scoped)
@@ -170,6 +170,15 @@ class Probe:
             return lambda body: run(intent.warp_body(body, "pl.core_map", self._tracing.trace))
 
         return core_map
+
+    def _when(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def when(condition: Any, /) -> Any:
+            decorate, trace = original(condition), self._tracing.trace
+            if trace is None or isinstance(condition, bool):
+                return decorate
+            return lambda body: decorate(intent.conditional_body(body, trace))
+
+        return when
 
     def _emit_pipeline(self, entry: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def emit_pipeline(*args: Any, **kwargs: Any) -> Any:
@@ -340,6 +349,7 @@ class Probe:
             if jaxseam.has_tracer_constants(call.intended):
                 call.constants = list(call.intended.jaxpr.consts)
             call.unknown = intended.unclear
+            call.drops = any(not r.params or r.entry == "pl.when" for r in intended.returned)
         except Exception as e:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"
         self._write_down(call, real, intended)
@@ -348,14 +358,14 @@ class Probe:
         kernel = call.kernel
         varies = self._varies(call)
         facts = Facts(
-            returned=tuple(replace(r, varies=varies) for r in intended.returned or real.returned),
+            returned=tuple(replace(r, varies=bool(varies), along=varies) for r in intended.returned or real.returned),
             scopes=self._scopes(call, intended.scopes if len(intended.scopes) >= len(real.scopes) else real.scopes),
             callee=real.callee or kernel.entry,
             semantics=kernel.semantics,
             thread_name=kernel.thread_name,
             barriers=kernel.barriers,
             regions=self._regions(call) if call.error is not None else (),
-            misfits=tuple(dict.fromkeys(intended.misfits)),
+            misfits=intent.settled_misfits(intended.misfits, call.intended, bool(varies)),
             uncommitted=self._uncommitted(call),
         )
         silent = [r for r in real.returned if r.silent]
@@ -408,12 +418,13 @@ class Probe:
             if known != failure.facts.scopes:
                 self.records.amend(i, replace(failure.facts, scopes=known))
 
-    def _varies(self, call: Call) -> bool:
-        """Whether several programs run the kernel and it asks which one it is, so that each may compute its own."""
-        axes = call.kernel.axes
-        if math.prod(axes.values()) == 1:
-            return False
-        return call.intended is None or jaxseam.asks_its_place(call.intended.jaxpr, axes)
+    def _varies(self, call: Call) -> tuple[str, ...]:
+        """Axes along which several programs run the kernel and it asks which one it is, so that each may compute its
+        own."""
+        several = [axis for axis, size in call.kernel.axes.items() if size > 1]
+        if call.intended is not None:
+            several = [axis for axis in several if jaxseam.asks_its_place(call.intended.jaxpr, axis)]
+        return tuple(map(str, several))
 
     def _traced(self, call: Call, trace: Trace, **options: object) -> Any:
         interpret = None if trace.mode == "real" else jaxseam.interpreter(**options)

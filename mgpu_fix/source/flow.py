@@ -11,7 +11,10 @@ _TRIES = (ast.Try, ast.TryStar)
 
 #: Libraries whose functions only compute, but for the names after them, which run functions they are given.
 _PURE_LIBRARIES = ("jax.numpy.", "jax.lax.", "jax.nn.", "numpy.")
+_SLICES = frozenset(f"jax.experimental.pallas.{name}" for name in ("ds", "dslice"))
 _CALLS_BACK = frozenset({"associative_scan", "cond", "fori_loop", "map", "reduce", "scan", "switch", "while_loop"})
+#: Functions that ask for no more than the shape and type of what they are given.
+_DESCRIBES = frozenset(f"jax.numpy.{name}" for name in ("empty_like", "ones_like", "shape", "zeros_like"))
 _PURE_METHODS = frozenset(
     {"all", "any", "argmax", "argmin", "astype", "max", "mean", "min", "prod", "reshape", "squeeze", "sum", "transpose"}
 )
@@ -60,6 +63,8 @@ def _is_pure_node(names: Names, node: ast.AST) -> bool:
     dotted = names.resolve(node.func)
     if dotted and dotted.startswith(_PURE_LIBRARIES):
         return dotted.rpartition(".")[2] not in _CALLS_BACK
+    if dotted in _SLICES:
+        return True
     if isinstance(node.func, ast.Name):
         return node.func.id in _PURE_BUILTINS and not names.bindings(node.func.id, node)
     return dotted is None and isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS
@@ -68,9 +73,9 @@ def _is_pure_node(names: Names, node: ast.AST) -> bool:
 def may_write(names: Names, function: FunctionNode, parameter: str) -> bool:
     """Whether ``function``, or one inside it, may store into the Ref that it calls ``parameter``.
 
-    True unless the name is bound once and every use of it is a plain load, ``p[...]``, or asks for its shape or type:
-    a store, ``.at``, another name for it and any call that it is given to may all write. The name may also be one that
-    ``*refs`` is unpacked to; then no other use of ``refs`` may write either.
+    True unless the name is bound once and every use of it is a plain load, ``p[...]``, or asks for its shape or type,
+    as ``jnp.zeros_like(p)`` does: a store, ``.at``, another name for it and any other call that it is given to may all
+    write. The name may also be one that ``*refs`` is unpacked to; then no other use of ``refs`` may write either.
     """
     bound = names.members(function).get(parameter, [])
     uses, vararg = names.uses(parameter, function), function.args.vararg
@@ -98,4 +103,6 @@ def _only_loads(names: Names, ref: ast.expr) -> bool:
             return True
         case ast.BinOp() | ast.UnaryOp() | ast.Compare():
             return True
+        case ast.Call(func=function, args=[first, *_]) if first is ref:
+            return names.resolve(function) in _DESCRIBES
     return False
