@@ -111,75 +111,6 @@ class CapturedArray(_Diagnosed):
     signatures = (Signature("ValueError", r"captures (non-scalar array |non-Ref )?constants \["),)
 
 
-class ThreadsAndGridNames(_Diagnosed):
-    """A mesh has sizes without names, or names without sizes.
-
-    ## What it means
-
-    `grid` and `grid_names`, `cluster` and `cluster_names` must be equally long, and `num_threads` and `thread_name`
-    are given both or not at all: the kernel finds out where it runs by name (`lax.axis_index("x")`).
-
-    ## Why it happens
-
-    The names were optional in older versions, and `pl.pallas_call` has none.
-
-    ## Example
-
-    ```python
-    plgpu.kernel(body, out_type=out, grid=(4, 2), grid_names=("row",), num_threads=2)
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.kernel(
-        body, out_type=out, grid=(4, 2), grid_names=("row", "column"), num_threads=2, thread_name="wg"
-    )
-    ```
-    """
-
-    code = "MGF501"
-    name = "threads-and-grid-names"
-    jax = _ALL
-    by_hand = "give one name for each grid and cluster axis, and thread_name with num_threads"
-    signatures = (
-        Signature("ValueError", r"^num_threads and thread_name must be either both set or both None"),
-        Signature("ValueError", r"^(grid|cluster)_names must have the same length as"),
-    )
-
-
-class BarrierOrdersTensorCore(_Diagnosed):
-    """A barrier that tensor core operations arrive at is not declared for them.
-
-    ## What it means
-
-    `plgpu.tcgen05_mma` and `plgpu.tcgen05_commit_arrive` need a barrier with `orders_tensor_core=True`: waiting on it
-    then also orders the tensor core's accesses to TMEM.
-
-    ## Why it happens
-
-    The default is `False`, which is cheaper and enough for copies.
-
-    ## Example
-
-    ```python
-    scratch_types=[plgpu.Barrier()]
-    ```
-
-    ## Use instead
-
-    ```python
-    scratch_types=[plgpu.Barrier(orders_tensor_core=True)]
-    ```
-    """
-
-    code = "MGF502"
-    name = "barrier-orders-tensor-core"
-    jax = _ALL
-    by_hand = "declare the barrier with orders_tensor_core=True"
-    signatures = (Signature("ValueError", r"^MMA barrier must have orders_tensor_core set to True"),)
-
-
 class TmemAccess(_Diagnosed):
     """Tensor memory (TMEM) is read or written with `ref[...]`, which only works for GMEM and SMEM.
 
@@ -221,43 +152,6 @@ class TmemAccess(_Diagnosed):
     )
 
 
-class ScratchArguments(_Diagnosed):
-    """`plgpu.SMEM`, `plgpu.GMEM` or `plgpu.TMEM` is given arguments that do not go with that memory.
-
-    ## What it means
-
-    `packed`, `collective` and `layout` describe TMEM only; `transforms` describe SMEM, never TMEM. A TMEM type narrower
-    than 32 bits needs `packed` or `layout`, and the two exclude each other.
-
-    ## Why it happens
-
-    The three have one signature, and a declaration is easily copied from one to the other.
-
-    ## Example
-
-    ```python
-    scratch_types=[plgpu.SMEM((128, 128), jnp.float32, packed=True), plgpu.TMEM((128, 128), jnp.bfloat16)]
-    ```
-
-    ## Use instead
-
-    ```python
-    scratch_types=[plgpu.SMEM((128, 128), jnp.float32), plgpu.TMEM((128, 128), jnp.bfloat16, packed=True)]
-    ```
-    """
-
-    code = "MGF504"
-    name = "scratch-arguments"
-    jax = _ALL
-    by_hand = "drop the arguments that the memory does not take; narrow types in TMEM need packed=True"
-    signatures = (
-        Signature("ValueError", r"^packed cannot be specified if layout is specified"),
-        Signature("ValueError", r"^packed, collective and layout arguments are only supported for TMEM"),
-        Signature("ValueError", r"^dtypes narrower than 32-bit require either the packed argument"),
-        Signature("ValueError", r"^transforms are not supported for TMEM"),
-    )
-
-
 class WgmmaOperandTransforms(_Diagnosed):
     """An operand of `plgpu.wgmma` lies in SMEM without the tiling and swizzling that the tensor core reads.
 
@@ -294,9 +188,6 @@ class WgmmaOperandTransforms(_Diagnosed):
 RULES = (
     NestedWarpMap(),
     CapturedArray(),
-    ThreadsAndGridNames(),
-    BarrierOrdersTensorCore(),
     TmemAccess(),
-    ScratchArguments(),
     WgmmaOperandTransforms(),
 )

@@ -1,0 +1,369 @@
+"""Declarations of kernels and of what they allocate that JAX refuses: MGF501, MGF502 and MGF504."""
+
+import ast
+import functools
+import re
+from collections.abc import Callable, Iterable
+
+import libcst as cst
+
+from mgpu_fix.catalogue import NoFix, Rule, Signature
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Failure
+from mgpu_fix.source import Names, SourceError, SourceFile
+
+from .arguments import keyword, spliced, with_argument, without_keyword
+from .callbacks import given
+from .callees import public
+
+_ALL = "0.10.2 to 0.12.0.1"
+_PLGPU = "jax.experimental.pallas.mosaic_gpu."
+_MEMORIES = frozenset(f"{_PLGPU}{name}" for name in ("SMEM", "GMEM", "TMEM"))
+
+Step = Callable[[cst.Call], cst.Call]
+
+
+class ThreadsAndGridNames(Rule):
+    """A mesh has sizes without names, or names without sizes.
+
+    ## What it means
+
+    `grid` and `grid_names`, `cluster` and `cluster_names` must be equally long, and `num_threads` and `thread_name`
+    are given both or not at all: the kernel finds out where it runs by name (`lax.axis_index("x")`).
+
+    ## Why it happens
+
+    The names were optional in older versions, and `pl.pallas_call` has none.
+
+    ## Example
+
+    ```python
+    plgpu.kernel(body, out_type=out, grid=(4, 2), grid_names=("row",), num_threads=2)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(
+        body, out_type=out, grid=(4, 2), grid_names=("row", "column"), num_threads=2, thread_name="wg"
+    )
+    ```
+
+    ## Fix safety
+
+    Safe where the axis has size 1, or gets the one name that the file asks for and nobody declares. Another name is
+    `unsafe`, since nothing in the kernel asks for that axis, so that all its blocks or threads do the same. A name
+    without a size is left to you, but for `thread_name`, which gets the one thread that there is without it.
+    """
+
+    code = "MGF501"
+    name = "threads-and-grid-names"
+    jax = _ALL
+    signatures = (
+        Signature("ValueError", r"^num_threads and thread_name must be either both set or both None"),
+        Signature("ValueError", r"^(grid|cluster)_names must have the same length as"),
+    )
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate, for the declaration that the error comes from."""
+        names = Names(source)
+        axes = re.match(r"(grid|cluster)_names", failure.message)
+        if axes is None:
+            call = _declaration(names, failure, ("num_threads", "thread_name"))
+            threads = _value(call, "num_threads")
+            if threads is not None and _value(call, "thread_name") is not None:
+                raise NoFix(f"the declaration at line {call.lineno} has both; one of them is None where it is made")
+            if threads is None:
+                one = functools.partial(with_argument, new=keyword("num_threads", "1"))
+                return [_candidate(names, "Say that there is one thread", {call: [one]})]
+            asked = [name for name in _asked(names) if name not in _declared(names)]
+            sure = len(asked) == 1 or _is_one(threads)
+            new = keyword("thread_name", _text(names, asked[0] if len(asked) == 1 else "wg"))
+            level = Applicability.SAFE if sure else Applicability.UNSAFE
+            step = functools.partial(with_argument, new=new)
+            return [_candidate(names, "Name the threads' axis", {call: [step]}, level)]
+        call = _declaration(names, failure, (axes[1], f"{axes[1]}_names"))
+        return [_named(names, call, axes[1])]
+
+
+def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
+    """The declaration with a name for each of its axes."""
+    sizes, given_names = _value(call, axes), _value(call, f"{axes}_names")
+    known = _texts(given_names)
+    if not isinstance(sizes, ast.Tuple | ast.List) or known is None:
+        raise NoFix(f"the axes of the declaration at line {call.lineno} are not written out")
+    lacking = len(sizes.elts) - len(known)
+    if lacking <= 0:
+        raise NoFix(f"the declaration at line {call.lineno} has more names than axes")
+    asked = [name for name in _asked(names) if name not in _declared(names)]
+    stem = known[-1] if known else axes[0]
+    fresh = (f"{stem}{i}" for i in range(1, 100))
+    taken = {*_declared(names), *_asked(names)}
+    made = asked if len(asked) == lacking == 1 else [n for n in fresh if n not in taken][:lacking]
+    rest = sizes.elts[len(known) :]
+    alone = all(map(_is_one, rest))
+    texts = [*map(names.source.segment, getattr(given_names, "elts", ())), *(_text(names, name) for name in made)]
+    value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    new = keyword(f"{axes}_names", value)
+    steps: list[Step] = [
+        functools.partial(_replaced, new=new) if given_names else functools.partial(with_argument, new=new)
+    ]
+    sure = alone or made == asked
+    level = Applicability.SAFE if sure else Applicability.UNSAFE
+    return _candidate(
+        names, f"Name {'the axis' if lacking == 1 else 'the axes'} {', '.join(made)}", {call: steps}, level
+    )
+
+
+class BarrierOrdersTensorCore(Rule):
+    """A barrier that tensor core operations arrive at is not declared for them.
+
+    ## What it means
+
+    `plgpu.tcgen05_mma` and `plgpu.tcgen05_commit_arrive` need a barrier with `orders_tensor_core=True`: waiting on it
+    then also orders the tensor core's accesses to TMEM.
+
+    ## Why it happens
+
+    The default is `False`, which is cheaper and enough for copies.
+
+    ## Example
+
+    ```python
+    scratch_types=[plgpu.Barrier()]
+    ```
+
+    ## Use instead
+
+    ```python
+    scratch_types=[plgpu.Barrier(orders_tensor_core=True)]
+    ```
+
+    ## Fix safety
+
+    Safe: it only adds order. The barrier is found by its parameter's place among the scratch that is declared, or
+    because it is the only one in the file.
+    """
+
+    code = "MGF502"
+    name = "barrier-orders-tensor-core"
+    jax = _ALL
+    signatures = (Signature("ValueError", r"^MMA barrier must have orders_tensor_core set to True"),)
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate, for the one barrier that it can be."""
+        names = Names(source)
+        barrier = _scratch_of(names, failure) or _only_barrier(names)
+        new = keyword("orders_tensor_core", "True")
+        add = functools.partial(with_argument, new=new)
+        step = functools.partial(_replaced, new=new) if _value(barrier, "orders_tensor_core") is not None else add
+        return [_candidate(names, "Let the barrier order the tensor core's accesses", {barrier: [step]})]
+
+
+def _only_barrier(names: Names) -> ast.Call:
+    made = [
+        call
+        for call in names.nodes(ast.Call)
+        if public(names.resolve(call.func)) == f"{_PLGPU}Barrier" and not _is_true(_value(call, "orders_tensor_core"))
+    ]
+    if len(made) != 1:
+        raise NoFix("which of the file's barriers it is, is not known")
+    return made[0]
+
+
+def _scratch_of(names: Names, failure: Failure) -> ast.Call | None:
+    """The declaration of the barrier that the failing call is given, by its place among a kernel's scratch."""
+    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
+    for argument in (a for spot in spots for a in ast.walk(spot) if isinstance(a, ast.Name)):
+        parameter = names.binding(argument.id, argument)
+        function = names.scope(parameter) if isinstance(parameter, ast.arg) else None
+        if not isinstance(function, ast.FunctionDef | ast.Lambda):
+            continue
+        for declared in names.nodes(ast.Call):
+            scratch = _value(declared, "scratch_types")
+            if not isinstance(scratch, ast.Tuple | ast.List) or not _runs(names, declared, function):
+                continue
+            parameters = function.args.args[-len(scratch.elts) :]
+            if parameter in parameters:
+                found = scratch.elts[parameters.index(parameter)]
+                if isinstance(found, ast.Call) and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
+                    return found
+    return None
+
+
+def _runs(names: Names, declared: ast.Call, function: ast.FunctionDef | ast.Lambda) -> bool:
+    """Whether a declaration is that of a kernel with this body."""
+    if names.parents[declared] is function:
+        return True
+    for value in declared.args:
+        try:
+            if given(names, value).function is function:
+                return True
+        except NoFix:
+            continue
+    return False
+
+
+class ScratchArguments(Rule):
+    """`plgpu.SMEM`, `plgpu.GMEM` or `plgpu.TMEM` is given arguments that do not go with that memory.
+
+    ## What it means
+
+    `packed`, `collective` and `layout` describe TMEM only; `transforms` describe SMEM, never TMEM. A TMEM type narrower
+    than 32 bits needs `packed` or `layout`, and the two exclude each other.
+
+    ## Why it happens
+
+    The three have one signature, and a declaration is easily copied from one to the other.
+
+    ## Example
+
+    ```python
+    scratch_types=[plgpu.SMEM((128, 128), jnp.float32, packed=True), plgpu.TMEM((128, 128), jnp.bfloat16)]
+    ```
+
+    ## Use instead
+
+    ```python
+    scratch_types=[plgpu.SMEM((128, 128), jnp.float32), plgpu.TMEM((128, 128), jnp.bfloat16, packed=True)]
+    ```
+
+    ## Fix safety
+
+    Dropping what a memory does not have is safe. For TMEM, `packed=True` for a narrow type, and dropping `layout` where
+    `packed` is given, too, decide how values lie there, and are `unsafe`.
+    """
+
+    code = "MGF504"
+    name = "scratch-arguments"
+    jax = _ALL
+    signatures = (
+        Signature("ValueError", r"^packed cannot be specified if layout is specified"),
+        Signature("ValueError", r"^packed, collective and layout arguments are only supported for TMEM"),
+        Signature("ValueError", r"^dtypes narrower than 32-bit require either the packed argument"),
+        Signature("ValueError", r"^transforms are not supported for TMEM"),
+    )
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate, for the allocation that the error comes from."""
+        names = Names(source)
+        call = _allocation(names, failure)
+        unsafe = Applicability.UNSAFE
+        match failure.message.split()[0].rstrip(","):
+            case "dtypes":
+                add = functools.partial(with_argument, new=keyword("packed", "True"))
+                return [_candidate(names, "Pack the narrow type", {call: [add]}, unsafe)]
+            case "transforms":
+                drop, level = ["transforms"], Applicability.SAFE
+            case _ if "only supported" in failure.message:
+                drop, level = ["packed", "collective", "layout"], Applicability.SAFE
+            case _:
+                drop, level = ["layout"], unsafe
+        drop = [name for name in drop if _value(call, name) is not None]
+        if not drop:
+            raise NoFix(f"the arguments of the allocation at line {call.lineno} are not given by name")
+        steps: list[Step] = [functools.partial(without_keyword, name=name) for name in drop]
+        return [_candidate(names, f"Drop {', '.join(drop)}, which that memory does not have", {call: steps}, level)]
+
+
+RULES = (ThreadsAndGridNames(), BarrierOrdersTensorCore(), ScratchArguments())
+
+
+def _allocation(names: Names, failure: Failure) -> ast.Call:
+    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
+    for call in spots:
+        if public(names.resolve(call.func)) in _MEMORIES:
+            return call
+    raise NoFix("the allocation is not one that is written out in this file")
+
+
+def _declaration(names: Names, failure: Failure, arguments: tuple[str, ...]) -> ast.Call:
+    """The call that the error comes from, with one of those arguments. Raises NoFix."""
+    span = failure.span
+    found = [
+        call
+        for call in names.nodes(ast.Call)
+        if span is not None
+        and span.path == names.source.path
+        and call.lineno <= span.line <= (call.end_lineno or call.lineno)
+        and any(k.arg in arguments for k in call.keywords)
+    ]
+    if not found:
+        raise NoFix("the arguments of the kernel's declaration are not written out where it is made")
+    return found[-1]
+
+
+def _candidate(
+    names: Names, title: str, changes: dict[ast.Call, list[Step]], level: Applicability = Applicability.SAFE
+) -> Candidate:
+    try:
+        edits = tuple(spliced(names, {call: functools.partial(_all, steps) for call, steps in changes.items()}))
+    except SourceError as e:
+        raise NoFix(str(e)) from e
+    return Candidate(title, edits, level)
+
+
+def _all(steps: Iterable[Step], call: cst.Call) -> cst.Call:
+    for step in steps:
+        call = step(call)
+    return call
+
+
+def _replaced(call: cst.Call, new: cst.Arg) -> cst.Call:
+    """The call with another value for an argument that it has."""
+    assert new.keyword
+    name = new.keyword.value
+    args = [a.with_changes(value=new.value) if a.keyword and a.keyword.value == name else a for a in call.args]
+    return call.with_changes(args=args)
+
+
+def _value(call: ast.Call, argument: str) -> ast.expr | None:
+    return next((k.value for k in call.keywords if k.arg == argument), None)
+
+
+def _is_one(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value == 1
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True
+
+
+def _texts(value: ast.expr | None) -> list[str] | None:
+    """The names written out in a tuple, none where there is no tuple, None where that is not known."""
+    if value is None:
+        return []
+    if not isinstance(value, ast.Tuple | ast.List):
+        return None
+    found = [e.value for e in value.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+    return found if len(found) == len(value.elts) else None
+
+
+#: Keywords of calls in a kernel that name axes of its mesh.
+_AXES = ("axis_name", "collective_axes", "thread_axis", "wg_axis")
+
+
+def _asked(names: Names) -> list[str]:
+    """The axes that kernels of the file ask for, by their index or size or in calls."""
+    calls = [c for c in names.nodes(ast.Call) if names.resolve(c.func) in ("jax.lax.axis_index", "jax.lax.axis_size")]
+    values = [*(c.args[0] for c in calls if c.args), *(k.value for k in names.nodes(ast.keyword) if k.arg in _AXES)]
+    nodes = (node for value in values for node in ast.walk(value))
+    found = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return list(dict.fromkeys(found))
+
+
+def _declared(names: Names) -> set[str]:
+    """The axes that the file names."""
+    given_names = [k.value for k in names.nodes(ast.keyword) if (k.arg or "").endswith(("_names", "thread_name"))]
+    return {
+        node.value
+        for value in given_names
+        for node in ast.walk(value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def _text(names: Names, text: str) -> str:
+    """A text in the kind of quotes that the file prefers."""
+    single = names.source.text.count("'") > 2 * names.source.text.count('"')
+    return f"'{text}'" if single else f'"{text}"'

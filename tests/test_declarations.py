@@ -1,0 +1,142 @@
+"""MGF501, MGF502 and MGF504: what a declaration becomes, and how sure that is. Nothing here imports JAX."""
+
+import ast
+
+import pytest
+
+from mgpu_fix import catalogue
+from mgpu_fix.catalogue import NoFix
+from mgpu_fix.levels import Applicability
+from mgpu_fix.model import Candidate, Failure
+from mgpu_fix.source import Names, SourceFile
+
+HEAD = "from jax import lax\nfrom jax.experimental.pallas import mosaic_gpu as plgpu\n"
+THREADS = "num_threads and thread_name must be either both set or both None"
+GRID = "grid_names must have the same length as grid"
+MEMORY = "packed, collective and layout arguments are only supported for TMEM"
+BARRIER = "MMA barrier must have orders_tensor_core set to True."
+SAFE, UNSAFE = Applicability.SAFE, Applicability.UNSAFE
+
+
+def candidate(message: str, text: str, at: str) -> tuple[SourceFile, Candidate]:
+    source = SourceFile("k.py", (HEAD + text).encode())
+    start = source.text.index(at)
+    node = next(n for n in Names(source).nodes(ast.Call) if source.bounds(n)[0] == start)
+    failure = Failure("ValueError", message, "import", source.span(node))
+    rule = catalogue.load().match(failure)
+    assert rule is not None
+    [only] = rule.candidates(failure, source)
+    return source, only
+
+
+CASES = {
+    "one thread without a name": (
+        THREADS,
+        "k = plgpu.kernel(f, num_threads=1)",
+        'k = plgpu.kernel(f, num_threads=1, thread_name="wg")',
+        SAFE,
+    ),
+    "threads whose axis is asked for": (
+        THREADS,
+        'def f(x):\n    lax.axis_index("g") + lax.axis_index("w")\n'
+        'k = plgpu.kernel(f, num_threads=2, grid=(1,), grid_names=("g",))',
+        'def f(x):\n    lax.axis_index("g") + lax.axis_index("w")\n'
+        'k = plgpu.kernel(f, num_threads=2, grid=(1,), grid_names=("g",), thread_name="w")',
+        SAFE,
+    ),
+    "threads that nobody asks for": (
+        THREADS,
+        "k = plgpu.kernel(f, num_threads=2)",
+        'k = plgpu.kernel(f, num_threads=2, thread_name="wg")',
+        UNSAFE,
+    ),
+    "a name without threads": (
+        THREADS,
+        'k = plgpu.kernel(f, thread_name="wg")',
+        'k = plgpu.kernel(f, thread_name="wg", num_threads=1)',
+        SAFE,
+    ),
+    "an axis of size 1": (
+        GRID,
+        'k = plgpu.kernel(f, grid=(4, 1), grid_names=("g",))',
+        'k = plgpu.kernel(f, grid=(4, 1), grid_names=("g", "g1"))',
+        SAFE,
+    ),
+    "an axis that is asked for": (
+        GRID,
+        'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\nk = plgpu.kernel(f, grid=(4, n), grid_names=("a",))',
+        'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\n'
+        'k = plgpu.kernel(f, grid=(4, n), grid_names=("a", "b"))',
+        SAFE,
+    ),
+    "an axis that nobody asks for": (
+        GRID,
+        'k = plgpu.kernel(f, grid=(4, 2), grid_names=("g",))',
+        'k = plgpu.kernel(f, grid=(4, 2), grid_names=("g", "g1"))',
+        UNSAFE,
+    ),
+    "no names at all": (
+        GRID,
+        "k = plgpu.kernel(f, grid=(1,))",
+        'k = plgpu.kernel(f, grid=(1,), grid_names=("g1",))',
+        SAFE,
+    ),
+    "what only TMEM has": (
+        MEMORY,
+        "k = plgpu.SMEM((8,), d, packed=True, collective=False)",
+        "k = plgpu.SMEM((8,), d)",
+        SAFE,
+    ),
+    "a narrow type in TMEM": (
+        "dtypes narrower than 32-bit require either the packed argument or an explicit TMEM layout",
+        "k = plgpu.TMEM((8,), d)",
+        "k = plgpu.TMEM((8,), d, packed=True)",
+        UNSAFE,
+    ),
+    "the only barrier": (
+        BARRIER,
+        "k = plgpu.Barrier()\nplgpu.tcgen05_commit_arrive(b)",
+        "k = plgpu.Barrier(orders_tensor_core=True)\nplgpu.tcgen05_commit_arrive(b)",
+        SAFE,
+    ),
+    "a barrier among the scratch": (
+        BARRIER,
+        "def f(x, o, a, b):\n    plgpu.tcgen05_commit_arrive(b.at[0])\n"
+        "k = plgpu.kernel(f, scratch_types=[plgpu.Barrier(), plgpu.Barrier(num_barriers=1, orders_tensor_core=False)])",
+        "def f(x, o, a, b):\n    plgpu.tcgen05_commit_arrive(b.at[0])\n"
+        "k = plgpu.kernel(f, scratch_types=[plgpu.Barrier(), plgpu.Barrier(num_barriers=1, orders_tensor_core=True)])",
+        SAFE,
+    ),
+}
+
+
+def spot(text: str) -> str:
+    if "tcgen05" in text:
+        return "plgpu.tcgen05"
+    return next(call for call in ("plgpu.kernel", "plgpu.SMEM", "plgpu.TMEM") if call in text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_it_becomes(case: str) -> None:
+    message, before, after, level = CASES[case]
+    source, fix = candidate(message, before, spot(before))
+    assert source.edited(fix.edits).text == HEAD + after
+    assert fix.applicability is level
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reason"),
+    [
+        (GRID, 'k = plgpu.kernel(f, grid=(4,), grid_names=("g", "h"))', "has more names than axes"),
+        (GRID, 'k = plgpu.kernel(f, grid=grid, grid_names=("g", "h"))', "are not written out"),
+        (MEMORY, "k = plgpu.SMEM((8,), d, **more)", "are not given by name"),
+        (
+            BARRIER,
+            "k = [plgpu.Barrier(), plgpu.Barrier()]\nplgpu.tcgen05_commit_arrive(b)",
+            "which of the file's barriers",
+        ),
+    ],
+)
+def test_what_is_left(message: str, text: str, reason: str) -> None:
+    with pytest.raises(NoFix, match=reason):
+        candidate(message, text, spot(text))
