@@ -4,7 +4,7 @@ Give it the Python executables of environments that hold different JAX releases.
 public names and signatures; every name or parameter that is gone, moved or newly required is reported. With a table of
 known changes only what the table lacks, or states wrongly, is reported, and the exit status says whether there was any:
 
-    python tools/api_drift.py --table codemods/drift.toml ~/jax-0.10.2/bin/python ~/jax-0.12.0/bin/python
+    python tools/api_drift.py --table codemods/drift/table.toml ~/jax-0.10.2/bin/python ~/jax-0.12.0/bin/python
 """
 
 from __future__ import annotations

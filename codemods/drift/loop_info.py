@@ -10,11 +10,11 @@ from mgpu_fix.source import Names
 from mgpu_fix.source.names import FunctionNode
 from mgpu_fix.versions import Window
 
-from .arguments import spliced, without_keyword
-from .callbacks import Callback, applied, only_called_by
-from .callees import Callees
-from .drift import Change, DriftRule, upgrade
-from .stores import unused
+from ..arguments import spliced, without_keyword
+from ..callbacks import Callback, applied, only_called_by
+from ..callees import Callees
+from ..stores import unused
+from .rules import Change, DriftRule, upgrade
 
 _SYMBOL = "jax.experimental.pallas.mosaic_gpu.nd_loop"
 _STEP = "wave_step"

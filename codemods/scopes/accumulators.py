@@ -11,7 +11,7 @@ from mgpu_fix.model import Scope
 from mgpu_fix.source import Names
 from mgpu_fix.source.flow import own_nodes
 
-from .arguments import without
+from ..arguments import without
 from .scope_calls import AXES, Layer
 
 

@@ -14,9 +14,9 @@ from mgpu_fix.model import Axis, Candidate, Edit, Failure, Scope, Span, Upgrade
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 from mgpu_fix.versions import Window
 
+from ..arguments import exploded, keyword, runs, with_argument, without
 from . import thread_scopes
 from .accumulators import Split, split
-from .arguments import exploded, keyword, runs, with_argument, without
 from .scope_calls import AXES, Layer, layers_of
 from .thread_axis import ThreadAxis
 

@@ -8,10 +8,10 @@ from mgpu_fix.model import Edit, Upgrade
 from mgpu_fix.source import Names
 from mgpu_fix.versions import Window
 
-from .callees import public
-from .drift import Change, DriftRule, upgrade
-from .imports import Imports
-from .stores import unused
+from ..callees import public
+from ..imports import Imports
+from ..stores import unused
+from .rules import Change, DriftRule, upgrade
 
 _PLGPU = "jax.experimental.pallas.mosaic_gpu"
 _CORE_MAP = "jax.experimental.pallas.core_map"

@@ -8,8 +8,8 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
+from ..imports import Imports
 from .hoists import WHOLE_WARPGROUP, MovableRegion
-from .imports import Imports
 from .regions import INLINE, WarpRegion, inlines_arrays
 from .scalar_identities import failing_scalar, rewritten
 from .scalar_loops import ScalarLoops

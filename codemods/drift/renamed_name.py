@@ -10,9 +10,9 @@ from mgpu_fix.model import Edit, Upgrade
 from mgpu_fix.source import Names
 from mgpu_fix.versions import Window
 
-from .callees import public, short
-from .drift import Change, DriftRule, upgrade
-from .imports import Imports
+from ..callees import public, short
+from ..imports import Imports
+from .rules import Change, DriftRule, upgrade
 
 _MODULE = r"jax\.experimental\.(pallas(\.mosaic_gpu)?|mosaic\.gpu)"
 

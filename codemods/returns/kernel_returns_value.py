@@ -17,8 +17,8 @@ from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 from mgpu_fix.source.flow import block, ends_function, is_pure, may_write, own_nodes
 from mgpu_fix.source.names import FunctionNode, bare_name, find_function
 
+from ..stores import Output, Store, Stores, grouped
 from .bodies import Parameters, check_callers, lambda_name
-from .stores import Output, Store, Stores, grouped
 
 #: Too many arguments for a pipeline's body are more often its indices, see MGF505.
 _CALLEES = ("plgpu.kernel", "pl.kernel", "pl.core_map", "plgpu.warp_map", "pl.pallas_call")

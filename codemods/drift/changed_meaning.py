@@ -7,7 +7,7 @@ from mgpu_fix.model import Candidate, Failure, Upgrade
 from mgpu_fix.source import Names, SourceFile
 from mgpu_fix.versions import Window
 
-from .drift import Change, DriftRule, guarded, uses_of
+from .rules import Change, DriftRule, guarded, uses_of
 
 _LINK = "https://github.com/jax-ml/jax/commit/"
 

@@ -14,12 +14,12 @@ from mgpu_fix.model import Edit
 from mgpu_fix.source import Names
 from mgpu_fix.source.names import bare_name
 
-from .arguments import without_statement
+from ..arguments import without_statement
+from ..callbacks import Callback
+from ..imports import Imports
+from ..stores import unused
 from .block_specs import NOWHERE, Axes, Blocks, in_tuple, plain, specs_of
-from .callbacks import Callback
 from .grid_position import asks_for_size, axis, positions
-from .imports import Imports
-from .stores import unused
 
 _COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 #: parameters of the compiler that are the pipeline's

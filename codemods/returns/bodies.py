@@ -14,7 +14,7 @@ from mgpu_fix.source import Names
 from mgpu_fix.source.flow import own_nodes
 from mgpu_fix.source.names import FunctionNode
 
-from .stores import unused
+from ..stores import unused
 
 #: Calls that take a body, by the last part of their name: the rest may be the user's own (``self.kernel``).
 _ENTRIES = frozenset(

@@ -11,11 +11,11 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Edit
 from mgpu_fix.source import Names, Splice
 
-from .arguments import in_order, keyword, runs, with_argument, without
+from ..arguments import in_order, keyword, runs, with_argument, without
+from ..imports import Imports
+from ..stores import unused
 from .grid_position import asks_for_size, axis, by_name
-from .imports import Imports
 from .pipelines import Pipeline
-from .stores import unused
 
 
 class Writer:

@@ -8,9 +8,9 @@ from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 from mgpu_fix.source.names import FunctionNode
 
-from .callbacks import applied, given
-from .callees import Callees, public
-from .imports import Imports
+from ..callbacks import applied, given
+from ..callees import Callees, public
+from ..imports import Imports
 
 #: what asks for a place in a grid, and what does so over a mesh
 _OVER_MESH = {

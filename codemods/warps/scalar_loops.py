@@ -14,8 +14,8 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Operation
 from mgpu_fix.source import Splice
 
+from ..imports import Imports
 from .hoists import as_line
-from .imports import Imports
 from .primitives import GET, SCALAR, SETS, SPREADS
 from .regions import PALLAS, WarpRegion, constant, own_statements
 from .scalar_identities import fitted, minus, product

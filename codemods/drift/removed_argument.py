@@ -13,12 +13,12 @@ from mgpu_fix.source import Names
 from mgpu_fix.source.flow import is_pure
 from mgpu_fix.versions import Window
 
-from .arguments import in_order, keyword, spliced, with_argument, without, without_keyword
-from .callbacks import mapped
-from .callees import Callees, public
-from .drift import Change, DriftRule, by_hand, upgrade
-from .imports import Imports
+from ..arguments import in_order, keyword, spliced, with_argument, without, without_keyword
+from ..callbacks import mapped
+from ..callees import Callees, public
+from ..imports import Imports
 from .indexing import indexed, tight
+from .rules import Change, DriftRule, by_hand, upgrade
 
 _PLGPU = "jax.experimental.pallas.mosaic_gpu"
 

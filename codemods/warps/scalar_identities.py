@@ -11,9 +11,9 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Edit, Failure
 from mgpu_fix.source import Names, SourceFile, Splice
 
-from .imports import Imports
+from ..imports import Imports
+from ..stores import ATOMS, parenthesised
 from .regions import WarpRegion
-from .stores import ATOMS, parenthesised
 
 _MISSING = re.compile(r"^Unimplemented primitive in Pallas Mosaic GPU lowering: (\w+) for ")
 Rewrite: TypeAlias = Callable[[Any], cst.BaseExpression]

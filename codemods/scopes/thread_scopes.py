@@ -14,10 +14,10 @@ from mgpu_fix.source.flow import own_nodes
 from mgpu_fix.source.names import FunctionNode
 from mgpu_fix.versions import Window
 
-from .arguments import keyword, spliced, with_argument
-from .callbacks import given, mapped
-from .callees import public
-from .drift import table, upgrade
+from ..arguments import keyword, spliced, with_argument
+from ..callbacks import given, mapped
+from ..callees import public
+from ..drift.rules import table, upgrade
 from .scope_calls import AXES
 
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."

@@ -1,4 +1,4 @@
-"""How Pallas' interface changed from one JAX to the next: ``drift.toml`` as data, and the base of rules about it."""
+"""How Pallas' interface changed from one JAX to the next: ``table.toml`` as data, and the base of rules about it."""
 
 import abc
 import ast
@@ -17,7 +17,7 @@ from mgpu_fix.model import Candidate, Edit, Failure, Upgrade
 from mgpu_fix.source import Names, Overlap, SourceError, SourceFile, merge_edits
 from mgpu_fix.versions import NEWEST, Window, parse
 
-from .callees import public, short
+from ..callees import public, short
 
 Use = TypeVar("Use", bound=ast.AST)
 
@@ -95,7 +95,7 @@ class Change:
 @functools.cache
 def table() -> tuple[Change, ...]:
     """Every change known."""
-    text = resources.files(__package__ or "").joinpath("drift.toml").read_text(encoding="utf-8")
+    text = resources.files(__package__ or "").joinpath("table.toml").read_text(encoding="utf-8")
     found = [Change(**entry) for entry in tomllib.loads(text)["change"]]
     names = {change.symbol: change.new for change in found if change.kind == "name"}
     # What changed of a name before it was renamed is still to be changed after it.

@@ -12,9 +12,9 @@ from mgpu_fix.model import Edit, Upgrade
 from mgpu_fix.source import Names, Splice
 from mgpu_fix.versions import Window
 
-from .arguments import runs, spliced, without_statement
-from .drift import Change, DriftRule, by_hand, upgrade, uses_of
+from ..arguments import runs, spliced, without_statement
 from .indexing import indexed, tight
+from .rules import Change, DriftRule, by_hand, upgrade, uses_of
 
 _PL = "jax.experimental.pallas."
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."

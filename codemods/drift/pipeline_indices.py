@@ -10,9 +10,9 @@ from mgpu_fix.source import Names, SourceFile
 from mgpu_fix.source.flow import own_nodes
 from mgpu_fix.versions import Window
 
-from .callbacks import Callback, given, only_called_by
-from .callees import Callees, positional, starred
-from .drift import Change, DriftRule, upgrade
+from ..callbacks import Callback, given, only_called_by
+from ..callees import Callees, positional, starred
+from .rules import Change, DriftRule, upgrade
 
 _PIPELINES = frozenset(
     f"jax.experimental.pallas.mosaic_gpu.emit_pipeline{suffix}" for suffix in ("", "_warp_specialized")

@@ -9,12 +9,12 @@ from mgpu_fix.model import Candidate, Edit, Failure, Upgrade
 from mgpu_fix.source import Names, Overlap, SourceError, SourceFile, merge_edits
 from mgpu_fix.versions import NEWEST, Window, parse
 
+from ..callbacks import Callback, applied, given, only_called_by
+from ..callees import public
+from ..drift.rules import Change, DriftRule, guarded
+from ..imports import Imports
 from .block_specs import specs_of
-from .callbacks import Callback, applied, given, only_called_by
-from .callees import public
-from .drift import Change, DriftRule, guarded
 from .grid_position import positions, reached
-from .imports import Imports
 from .mesh_kernels import Writer
 from .pipelines import Pipeline
 

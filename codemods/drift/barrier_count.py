@@ -8,9 +8,9 @@ from mgpu_fix.model import Edit, Upgrade
 from mgpu_fix.source import Names
 from mgpu_fix.versions import Window
 
-from .arguments import keyword, spliced, with_argument
-from .callees import Callees, starred
-from .drift import Change, DriftRule, upgrade
+from ..arguments import keyword, spliced, with_argument
+from ..callees import Callees, starred
+from .rules import Change, DriftRule, upgrade
 
 _COUNT = "num_barriers"
 

@@ -14,9 +14,9 @@ from mgpu_fix.model import Candidate, Edit, Upgrade
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 from mgpu_fix.versions import Window, parse
 
-from .arguments import Run, in_order, runs, without
-from .callees import Callees, starred
-from .drift import Change, DriftRule, guarded, table
+from ..arguments import Run, in_order, runs, without
+from ..callees import Callees, starred
+from .rules import Change, DriftRule, guarded, table
 
 #: What stands between two arguments, or between a callee and its first one.
 _LEAD = re.compile(r"(?:[\s\\)]|#.*)*[,(](?:[\s\\]|#.*)*")

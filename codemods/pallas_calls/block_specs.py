@@ -10,10 +10,10 @@ from mgpu_fix.model import Edit
 from mgpu_fix.source import Names
 from mgpu_fix.source.file import apply_edits
 
-from .arguments import without_statement
-from .callees import public
-from .imports import Imports
-from .stores import unused
+from ..arguments import without_statement
+from ..callees import public
+from ..imports import Imports
+from ..stores import unused
 
 _PL = "jax.experimental.pallas"
 _PLGPU = "jax.experimental.pallas.mosaic_gpu"

@@ -1,0 +1,1 @@
+"""Rules about API drift, and the table that they read."""

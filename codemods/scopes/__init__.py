@@ -1,0 +1,1 @@
+"""Rules about what ``pl.run_scoped`` allocates, and for whom."""

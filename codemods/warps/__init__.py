@@ -1,0 +1,1 @@
+"""Rules about warp-level regions."""
