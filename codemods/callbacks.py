@@ -73,8 +73,26 @@ def only_called_by(names: Names, callback: Callback, users: list[ast.expr]) -> N
     if isinstance(function, ast.Lambda):
         return
     for use in names.uses(function.name, names.scope(function)):
-        if not any(use is user or user in names.ancestors(use) for user in users):
+        if not any(_is_given(names, use, user) for user in users):
             raise NoFix(f"`{function.name}` is also used at line {use.lineno}")
+
+
+def _is_given(names: Names, use: ast.expr, user: ast.expr) -> bool:
+    """Whether ``use`` is an argument of the call ``user``, by itself, bound by ``functools.partial``, or by a name."""
+    node: ast.AST = use
+    while node is not user:
+        parent = names.parents[node]
+        match parent:
+            case ast.Call() if parent is user or (
+                parent.args[:1] == [node] and names.resolve(parent.func) == "functools.partial"
+            ):
+                node = parent
+            case ast.Assign(targets=[ast.Name() as target]):
+                uses = names.uses(target.id, names.home(target.id, target) or parent)
+                return bool(uses) and all(_is_given(names, later, user) for later in uses)
+            case _:
+                return False
+    return True
 
 
 #: Functions that run something over a mesh.

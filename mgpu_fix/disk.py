@@ -6,7 +6,7 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mgpu_fix.source import SourceError, SourceFile
@@ -63,17 +63,25 @@ def write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]]) -> dict[str,
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), signal.SIG_IGN)
     written: list[SourceFile] = []
-    for name, (before, after) in changes.items():
+    for name, (_, after) in changes.items():
         try:
             _check_writable(after.path)
+        except (Blocked, OSError) as e:
+            return _refused(changes, name, e)
+    for name, (before, after) in changes.items():
+        try:
             _replace(after.path, after.data, before.data)
             written.append(before)
         except (Blocked, OSError) as e:
             for old in written:
                 _replace(old.path, old.data)
-            reason = str(e) if isinstance(e, Blocked) else f"it cannot be written: {e.strerror}"
-            return {o: reason if o == name else f"{name} could not be written, so nothing was" for o in changes}
+            return _refused(changes, name, e)
     return {}
+
+
+def _refused(names: Iterable[str], name: str, error: Blocked | OSError) -> dict[str, str]:
+    reason = str(error) if isinstance(error, Blocked) else f"it cannot be written: {error.strerror}"
+    return {other: reason if other == name else f"{name} could not be written, so nothing was" for other in names}
 
 
 def _check_writable(path: str) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mgpu_fix import __version__, disk
-from mgpu_fix.catalogue import load
+from mgpu_fix.catalogue import Rule, load
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import FileReport, Report
-from mgpu_fix.source import Names, unified_diff
+from mgpu_fix.source import Names, SourceFile, unified_diff
 from mgpu_fix.upgrade import upgrade
 from mgpu_fix.versions import Window
 from mgpu_fix.walk import python_files
@@ -97,10 +97,15 @@ def _results(task: Task) -> Iterator[Result]:
 def _upgraded(task: Task, path: str) -> Result:
     shown = disk.shown_path(path)
     try:
-        source = disk.read(path)
+        return _done(task, shown, disk.read(path), load().chosen(task.select, task.ignore))
     except disk.Blocked as e:
-        return Result(FileReport(shown, "blocked", reason=str(e)), Counter())
-    rules = load().chosen(task.select, task.ignore)
+        reason = str(e)
+    except RecursionError:
+        reason = "its code is nested too deeply to be looked at"
+    return Result(FileReport(shown, "blocked", reason=reason), Counter())
+
+
+def _done(task: Task, shown: str, source: SourceFile, rules: Sequence[Rule]) -> Result:
     done = upgrade(source, rules, task.window, task.least)
     gone = imported(Names(source)) - imported(Names(done.source)) if done.fixes else set()
     wanted = _wanted(task.roots, source.path, gone) if gone else set()

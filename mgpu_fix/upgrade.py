@@ -55,27 +55,62 @@ def upgrade(
     for _ in range(_ROUNDS):
         start = source
         for rule in rules:
-            found = list(rule.upgrades(names, window))
+            found = _found(rule, names, window)
             ages += [u.gone for u in found if u.gone]
-            chosen = _together(u for u in found if u.candidate and least.allows(u.candidate.applicability))
+            chosen = _together(u for u in found if _refusal(u, source, least) == "")
             if not chosen:
-                continue
-            try:
-                changed = source.edited(edit for _, candidate in chosen for edit in candidate.edits)
-            except SourceError:
                 continue
             fixes += [_fix(rule, u, candidate, source, original) for u, candidate in chosen]
             symbols.update({u.symbol: len(u.places) for u, _ in chosen})
-            source, names = changed, Names(changed, wanted)
+            source = source.edited(edit for _, candidate in chosen for edit in candidate.edits)
+            names = Names(source, wanted)
         # What was right when the code was written, as far as its age shows.
         aged = replace(window, since=before(ages)) if ages and not since else window
         if source.data == start.data and aged == window:
             break
         window = aged
-    left = [(rule, u) for rule in rules for u in rule.upgrades(names, window)]
-    remaining = tuple(_remaining(rule, u, source, original) for rule, u in left if u.due)
-    notes = tuple(_remaining(rule, u, source, original) for rule, u in left if not u.due)
+    left = [(rule, u) for rule in rules for u in _found(rule, names, window)]
+    remaining = tuple(_remaining(rule, u, source, original, least) for rule, u in left if u.due)
+    notes = tuple(_remaining(rule, u, source, original, least) for rule, u in left if not u.due)
     return Upgraded(source, tuple(fixes), remaining, notes, symbols)
+
+
+def _found(rule: Rule, names: Names, window: Window) -> list[Upgrade]:
+    """What a rule finds; a fault of its own costs the user what it would find, and nothing else."""
+    try:
+        return list(rule.upgrades(names, window))
+    except Exception as e:
+        reason = f"{rule.code} itself failed, which is a fault of the rule: {type(e).__name__}: {e}"
+        return [Upgrade(rule.name, (), None, due=True, reason=reason)]
+
+
+def _refusal(upgrade_: Upgrade, source: SourceFile, least: Applicability) -> str:
+    """Why an upgrade is not made, empty if it is."""
+    candidate = upgrade_.candidate
+    if candidate is None:
+        return upgrade_.reason
+    if not least.allows(candidate.applicability):
+        if candidate.applicability is Applicability.DISPLAY:
+            return f"a suggestion only: {candidate.title}"
+        return f"not sure: {candidate.title}; --unsafe-fixes does it"
+    try:
+        changed = source.edited(candidate.edits)
+    except (SourceError, Overlap) as e:
+        return f"{candidate.title} fails: {e}"
+    if source.comments - changed.comments:
+        return f"{candidate.title} would lose a comment"
+    if not _compiles(changed) and _compiles(source):
+        return f"{candidate.title} fails: Python does not take the result"
+    return ""
+
+
+def _compiles(source: SourceFile) -> bool:
+    """Whether Python takes more than the grammar of a file: a keyword given twice is none of that."""
+    try:
+        compile(source.tree, source.path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _together(upgrades: Iterable[Upgrade]) -> list[tuple[Upgrade, Candidate]]:
@@ -108,13 +143,11 @@ def _fix(rule: Rule, upgrade_: Upgrade, candidate: Candidate, source: SourceFile
     )
 
 
-def _remaining(rule: Rule, upgrade_: Upgrade, source: SourceFile, original: SourceFile) -> Remaining:
+def _remaining(
+    rule: Rule, upgrade_: Upgrade, source: SourceFile, original: SourceFile, least: Applicability
+) -> Remaining:
     line, column = _place(upgrade_, source, original)
-    reason = upgrade_.reason
-    if upgrade_.candidate is not None:
-        what = "a suggestion only" if upgrade_.candidate.applicability is Applicability.DISPLAY else "not sure"
-        reason = f"{what}: {upgrade_.candidate.title}"
-        reason += "" if what == "a suggestion only" else "; --unsafe-fixes does it"
+    reason = _refusal(upgrade_, source, least) or "not done, since the changes do not come to an end"
     return Remaining(rule.code, "parse", "Drift", upgrade_.symbol, source.path, line, column, reason)
 
 

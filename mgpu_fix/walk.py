@@ -15,8 +15,10 @@ def pallas_files(paths: Sequence[str]) -> list[str]:
     found = []
     for path in python_files(paths):
         try:
-            with open(path, "rb", buffering=0) as f:
-                data = f.read()
+            # Who opens a pipe waits for somebody to write to it.
+            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+            with open(os.open(path, flags), "rb", buffering=0) as f:
+                data = f.read() or b""
         except OSError:
             found.append(path)
         else:

@@ -185,6 +185,13 @@ CASES = {
     ),
     "pl.load with one index": ("y = pl.load(x_ref, i) + pl.load(x_ref, ...)", "y = x_ref[i] + x_ref[...]"),
     "pl.load in pl.load": ("y = pl.load(x_ref, (pl.load(i_ref, (0,)),))", "y = x_ref[i_ref[0]]"),
+    "pl.load of everything": ("y = pl.load(x_ref, ())", "y = x_ref[...]"),
+    "axis names of a grid, whatever the threads": (
+        'm = plgpu.Mesh(grid=(1, 2), num_threads=n, axis_names=("p", "q"))\n'
+        'n = plgpu.Mesh(grid=(1, 2), num_threads=n, axis_names=("p", "q", "wg"))',
+        'm = plgpu.Mesh(grid=(1, 2), num_threads=n, grid_names=("p", "q"))\n'
+        'n = plgpu.Mesh(grid=(1, 2), num_threads=n, grid_names=("p", "q"), thread_name="wg")',
+    ),
     "pl.load imported": (
         "from jax.experimental.pallas import load, ds\ny = load(x_ref, (ds(0, 8),))",
         "from jax.experimental.pallas import ds\ny = x_ref[ds(0, 8)]",
@@ -336,6 +343,9 @@ LEFT = {
     "asked for": 'P = getattr(plgpu, "GPUCompilerParams", None) or plgpu.CompilerParams',
     "under a condition": "P = plgpu.GPUMesh if hasattr(plgpu, 'GPUMesh') else plgpu.Mesh",
     "for an older version": "if jax.__version_info__ < (0, 6):\n    P = plgpu.GPUMesh",
+    "for an older version, by a name": (
+        "OLD = jax.__version_info__ < (0, 6)\nP = plgpu.GPUMesh if OLD else plgpu.Mesh\nif OLD:\n    Q = plgpu.GPUMesh"
+    ),
     "in a try": "try:\n    P = plgpu.Mesh\nexcept AttributeError:\n    P = plgpu.GPUMesh",
     "nd_loop of today": '@plgpu.nd_loop((m,), collective_axes="sm")\ndef f(idx):\n    (i,) = idx.index',
     "nd_loop that passes on what it gets": '@plgpu.nd_loop((m,), collective_axes="sm")\ndef f(info):\n    g(info)',
@@ -359,6 +369,24 @@ def test_what_is_left_without_a_word(case: str) -> None:
 
 
 REASONS = {
+    "both places say it": (
+        "k = plgpu.kernel(f, approx_math=True, compiler_params=plgpu.CompilerParams(approx_math=False))",
+        "the parameters at line 6 say approx_math, too",
+    ),
+    "a pipeline's body that a lambda calls": (
+        "def body(x, o):\n    o[...] = x[...]\n"
+        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[s], out_specs=[s])(a, b)\n"
+        "plgpu.emit_pipeline(lambda x, o: body(x, o), grid=(4,), in_specs=[s], out_specs=[s])(a, b)",
+        "`body` is also used at line 9",
+    ),
+    "a comment in a call": (
+        "y = pl.load(\n    x,  # all of it\n    (slice(None),),\n)",
+        "Replace pl.load by ref[idx] would lose a comment",
+    ),
+    "threads that may not be": (
+        'm = plgpu.Mesh(grid=grid, num_threads=n, axis_names=("p", "q"))',
+        "whether the kernel at line 6 has threads is not known",
+    ),
     "masked load": ("y = pl.load(x, i, mask=m)", "`mask` at line 6 has no other form"),
     "store as a value": ("y = pl.store(x, i, v)", "the value of the call at line 6 is used"),
     "load given away": ("f(pl.load)", "it is used at line 6 other than in a call"),
@@ -478,3 +506,16 @@ def test_what_was_right_once_is_changed_in_code_that_is_that_old() -> None:
 def test_lane_semantics_that_are_asked_for_did_not_change() -> None:
     lane = "p = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)\n"
     assert silent(SILENT + lane, "0.9.0") == ["0.10.0"]
+
+
+def test_a_rule_that_fails_costs_only_what_it_would_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = catalogue.load().find("MGF906")
+    assert rule is not None
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(type(rule), "upgrades", fails)
+    done = upgraded(IMPORTS + "m = plgpu.GPUMesh()\ny = pl.load(x, i)\n")
+    assert done.source.text == IMPORTS + "m = plgpu.Mesh()\ny = pl.load(x, i)\n"
+    assert ["MGF906 itself failed" in item.reason for item in done.remaining] == [True]

@@ -116,6 +116,13 @@ def test_bad_input_gets_one_line(tmp_path: Path, args: list[str], message: str) 
     assert snapshot(tmp_path) == {"a.py": OLD}
 
 
+def test_a_file_that_is_nested_too_deeply_stops_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": OLD, "deep.py": b"import pallas\nx = " + b" + ".join([b"1"] * 5000)})
+    done = run(".", cwd=tmp_path, code=2)
+    assert "deep.py: blocked: its code is nested too deeply" in done.stdout
+    assert snapshot(tmp_path)["a.py"] == NEW
+
+
 def test_only_the_rules_asked_for(tmp_path: Path) -> None:
     both = OLD + b"m = plgpu.GPUMesh()\n"
     write(tmp_path, {"a.py": both, "b.py": both})
@@ -127,10 +134,12 @@ def test_only_the_rules_asked_for(tmp_path: Path) -> None:
 def test_a_read_only_file_keeps_all_as_they_were(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": OLD, "b.py": OLD})
     (tmp_path / "b.py").chmod(0o444)
+    inode = (tmp_path / "a.py").stat().st_ino
     done = run(".", cwd=tmp_path, code=2)
     assert "b.py: blocked: it is read-only" in done.stdout
     assert "a.py: blocked: b.py could not be written, so nothing was" in done.stdout
     assert snapshot(tmp_path) == {"a.py": OLD, "b.py": OLD}
+    assert (tmp_path / "a.py").stat().st_ino == inode
 
 
 def test_what_others_import_keeps_its_name(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ def tight(value: cst.BaseExpression) -> cst.BaseExpression:
 def indexed(ref: cst.BaseExpression, index: cst.BaseExpression) -> cst.Subscript:
     """``ref[index]``: a tuple's elements are several indices, and ``slice(a, b)`` is ``a:b``."""
     elements = [index]
-    if isinstance(index, cst.Tuple) and all(isinstance(e, cst.Element) for e in index.elements):
+    if isinstance(index, cst.Tuple) and not index.elements:
+        elements = [cst.Ellipsis()]
+    elif isinstance(index, cst.Tuple) and all(isinstance(e, cst.Element) for e in index.elements):
         elements = [element.value for element in index.elements]
     last = len(elements) - 1
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))

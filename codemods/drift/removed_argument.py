@@ -246,6 +246,8 @@ def _approx_math(names: Names, change: Change, calls: Sequence[ast.Call]) -> Ite
             if given is None:
                 add = functools.partial(with_argument, new=keyword("compiler_params", f"{params}(approx_math={text})"))
                 changed[target] = functools.partial(_all, [changed[target], add] if target in changed else [add])
+            elif isinstance(given, ast.Call) and _value(given, "approx_math") is not None:
+                raise NoFix(f"the parameters at line {given.lineno} say approx_math, too")
             elif isinstance(given, ast.Call):
                 changed[given] = functools.partial(with_argument, new=keyword("approx_math", text))
             else:
@@ -266,7 +268,7 @@ def _axis_names(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iter
         threads = _value(call, "num_threads")
         if any(k.arg is None for k in call.keywords) or isinstance(threads, ast.IfExp):
             raise NoFix(f"whether the kernel at line {call.lineno} has threads is not known")
-        has_threads = threads is not None and not (isinstance(threads, ast.Constant) and threads.value is None)
+        has_threads = _has_threads(call, threads, len(given.value.elts))
         elements = [source.segment(e) for e in given.value.elts]
         grid = elements[:-1] if has_threads else elements
         start, end = source.bounds(given)
@@ -276,6 +278,16 @@ def _axis_names(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iter
         if has_threads:
             parts.append(f"thread_name={elements[-1]}")
         yield Edit(start, end, _joined(names, call, given, parts))
+
+
+def _has_threads(call: ast.Call, threads: ast.expr | None, count: int) -> bool:
+    """Whether the last of ``count`` axes is that of the threads. Raises NoFix where that is not known."""
+    if threads is None or isinstance(threads, ast.Constant):
+        return threads is not None and threads.value is not None
+    grid, cluster = _value(call, "grid"), _value(call, "cluster")
+    if isinstance(grid, ast.Tuple | ast.List) and (cluster is None or isinstance(cluster, ast.Tuple | ast.List)):
+        return count > len(grid.elts) + len(getattr(cluster, "elts", ()))
+    raise NoFix(f"whether the kernel at line {call.lineno} has threads is not known")
 
 
 def _joined(names: Names, call: ast.Call, given: ast.keyword, parts: list[str]) -> str:

@@ -234,6 +234,8 @@ def guarded(names: Names, node: ast.AST) -> bool:
                 if not _ASKING.isdisjoint(caught):
                     return True
             case ast.If(test=test) | ast.IfExp(test=test):
-                if _VERSION.search(names.source.segment(test)):
+                bound = [names.binding(n.id, n) for n in ast.walk(test) if isinstance(n, ast.Name)]
+                asked = [test, *(value for value in bound if isinstance(value, ast.expr))]
+                if any(_VERSION.search(names.source.segment(value)) for value in asked):
                     return True
     return False

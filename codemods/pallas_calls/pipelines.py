@@ -164,7 +164,8 @@ class Pipeline:
         self._check_names(body)
         scratch = self.scratch()
         refs = self._refs(len(scratch))
-        taken = {n.id for value in self._moved_values(body) for n in _free(self.names, value)} | {*scratch, *refs}
+        taken = {n.id for value in self._moved_values(body) for n in _free(self.names, value)}
+        taken |= {*scratch, *(ref.lstrip("*") for ref in refs)}
         blocks = Blocks(self.names, self.call, self.axes, taken, self.delay_release, imports)
         arguments = [
             self._run(body, scratch),
@@ -261,6 +262,7 @@ class Pipeline:
             function, *bound = body.args
             before, after = [*map(segment, bound)], [*map(segment, body.keywords)]
         text = function if isinstance(function, str) else segment(function)
+        called = f"({text})" if isinstance(function, ast.Lambda) else text
         told = [*self.told.values()]
         indices = next((name for name, value in self.told.items() if name == value), "")
         if told == [indices] and not (before or after or scratch):
@@ -268,7 +270,7 @@ class Pipeline:
         given = [*before, *told, *scratch, *after]
         blocks = unused("blocks", NOWHERE, frozenset(re.findall(r"\w+", " ".join([text, *given]))))
         given = [*before, *told, f"*{blocks}", *scratch, *after]
-        return f"lambda {indices or '_'}, *{blocks}: {text}({', '.join(given)})"
+        return f"lambda {indices or '_'}, *{blocks}: {called}({', '.join(given)})"
 
     def drop_specs(self) -> None:
         """Take out the assignments of specs that nothing asks for any more."""
