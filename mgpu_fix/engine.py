@@ -131,13 +131,15 @@ class Engine:
         self.run, self.catalogue, self.options = run, catalogue, options
         self.originals, self.compare, self.progress = dict(sources), compare, progress
         self.first: Observation = Observation("ok")
+        #: what numbers are held against: the first run that comes to a kernel
+        self.baseline: Observation = self.first
         self._memo: dict[str, Observation] = {}
         self._tried: dict[str, list[Tried]] = {}
         self._bans: list[_Ban] = []
 
     def diagnose(self) -> Outcome:
         """Run once and say what fails; try nothing."""
-        self.first = self._observe(self.originals)
+        self.first = self.baseline = self._observe(self.originals)
         problems = self._problems(self.first, self.originals, {})
         remaining = tuple(self._remaining(p, self.originals) for p in problems)
         return Outcome(self.originals, self.first, self.first, (), remaining, self._proofs(self.first, frozenset()))
@@ -172,8 +174,8 @@ class Engine:
         key = _name(texts)
         if key not in self._memo:
             draws = None
-            if self._memo:
-                draws = tuple(dict.fromkeys(c.key for c in self.first.calls if any(n.draw for n in c.numbers)))
+            if self.baseline.calls:
+                draws = tuple(dict.fromkeys(c.key for c in self.baseline.calls if any(n.draw for n in c.numbers)))
             changed = {p: s.data for p, s in texts.items() if s.data != self.originals[p].data}
             self.progress("observing the program" if not self._memo else f"checking fix {len(self._memo)}")
             self._memo[key] = self.run(changed, draws)
@@ -223,7 +225,7 @@ class Engine:
         if not candidates:
             problem.reason = "the rule has no fix for this form of it"
             return
-        calls = [c for c in self.first.calls if c.name == failure.kernel]
+        calls = [c for c in self.baseline.calls if c.name == failure.kernel]
         oracle = bool(calls) and all(verify.has_oracle(c) for c in calls)
         doubtful = any(verify.races(c) or verify.doubt(c) for c in calls)
         for candidate in sorted(candidates, key=lambda c: c.name != self.options.prefer):
@@ -246,6 +248,7 @@ class Engine:
 
     def _search(self, excluded: Mapping[str, str]) -> tuple[dict[str, SourceFile], Observation, list[_Step]]:
         texts, last = dict(self.originals), self.first
+        self.baseline = self.first
         steps: list[_Step] = []
         visited = {_name(texts)}
         fewest, idle = len(last.failures), 0
@@ -256,6 +259,8 @@ class Engine:
                 if result is not None:
                     texts, last, made = result
                     steps += made
+                    if not self.baseline.calls:
+                        self.baseline = last
                     break
             else:
                 break
@@ -351,8 +356,8 @@ class Engine:
         for problem, _ in group:
             if left.get(problem.mark, 0) >= had.get(problem.mark, 1):
                 return "the error is still there"
-        # Numbers are held against the first run, whose intended trace is what the author meant.
-        for verdict in verify.judge(self.first, after, self.compare):
+        # Numbers are held against the baseline, whose intended trace is what the author meant.
+        for verdict in verify.judge(self.baseline, after, self.compare):
             if verdict.lost:
                 return verdict.lost
         for verdict in verify.judge(before, after, self.compare):
@@ -369,11 +374,11 @@ class Engine:
 
     def _unproven(self, steps: list[_Step], last: Observation) -> _Ban | None:
         """The last step of a chain that did not end in a proven kernel, with what is missing; None if all did."""
-        verdicts = verify.judge(self.first, last, self.compare)
+        verdicts = verify.judge(self.baseline, last, self.compare)
         for step in steps:
             disproof = _disproof(last, step.kernels)
             # What stopped the program before any kernel is proven by those that are then called.
-            kernels = step.kernels or {c.name for c in last.calls} - {c.name for c in self.first.calls}
+            kernels = step.kernels or {c.name for c in self.baseline.calls} - {c.name for c in self.first.calls}
             missing = [self._missing(kernel, step, verdicts, last) for kernel in sorted(kernels)] or [
                 "no kernel was called that proves it; name one with --call"
             ]
@@ -430,7 +435,7 @@ class Engine:
         return ""
 
     def _fix(self, step: _Step, last: Observation) -> Fix:
-        verdicts = [v for v in verify.judge(self.first, last, self.compare) if v.before.name in step.kernels]
+        verdicts = [v for v in verify.judge(self.baseline, last, self.compare) if v.before.name in step.kernels]
         proven = bool(verdicts) and all(v.agrees for v in verdicts)
         path = step.before.path
         span = step.problem.failure.span
@@ -491,7 +496,7 @@ class Engine:
         )
 
     def _why_unsafe(self, option: _Option, failure: Failure) -> str:
-        calls = [c for c in self.first.calls if c.name == failure.kernel]
+        calls = [c for c in self.baseline.calls if c.name == failure.kernel]
         if any(map(verify.races, calls)):
             return "is not safe, since two runs of the kernel give different numbers"
         doubt = next(filter(None, map(verify.doubt, calls)), "")
@@ -503,7 +508,7 @@ class Engine:
         return "may change what the program computes"
 
     def _proofs(self, last: Observation, fixed: frozenset[str]) -> tuple[ProvenKernel, ...]:
-        verdicts = {id(v.after): v for v in verify.judge(self.first, last, self.compare) if v.after is not None}
+        verdicts = {id(v.after): v for v in verify.judge(self.baseline, last, self.compare) if v.after is not None}
         # A fix may put the kernel into a function of another name.
         judged = [(call, verdicts.get(id(call))) for call in last.calls]
         return tuple(self._proof(call, v, (v.before if v else call).name in fixed) for call, v in judged)

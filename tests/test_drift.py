@@ -186,6 +186,24 @@ CASES = {
     "pl.load with one index": ("y = pl.load(x_ref, i) + pl.load(x_ref, ...)", "y = x_ref[i] + x_ref[...]"),
     "pl.load in pl.load": ("y = pl.load(x_ref, (pl.load(i_ref, (0,)),))", "y = x_ref[i_ref[0]]"),
     "pl.load of everything": ("y = pl.load(x_ref, ())", "y = x_ref[...]"),
+    "pallas_call of a lambda, and an index called refs": (
+        "f = pl.pallas_call(lambda o: g(o), O, grid=4, in_specs=[], "
+        "out_specs=[pl.BlockSpec((64,), lambda refs: refs)], compiler_params=plgpu.CompilerParams())",
+        """\
+
+
+        def kernel_pipeline(*refs):
+            refs_2 = lax.axis_index("refs")
+            plgpu.emit_pipeline(
+                lambda _, *blocks: (lambda o: g(o))(*blocks),
+                grid=(),
+                in_specs=[],
+                out_specs=[pl.BlockSpec((64,), lambda: refs_2)],
+            )(*refs)
+
+
+        f = plgpu.kernel(kernel_pipeline, out_type=O, grid=(4,), grid_names=("refs",))""",
+    ),
     "axis names of a grid, whatever the threads": (
         'm = plgpu.Mesh(grid=(1, 2), num_threads=n, axis_names=("p", "q"))\n'
         'n = plgpu.Mesh(grid=(1, 2), num_threads=n, axis_names=("p", "q", "wg"))',

@@ -438,19 +438,28 @@ def test_diagnosis_changes_nothing_and_runs_once() -> None:
     assert outcome.remaining[0].reason == "a fix is known: make it gives 1; mgpu-fix apply tries it"
 
 
+class Stops(Scripted):
+    """Fails before any kernel is called while its text says so."""
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        if b"fails OLD" in (texts.get(PATH) or self.original.encode()):
+            return Observation("stopped", failures=(Failure("OLD", "OLD", "import", Span(PATH, 1)),), reason="OLD")
+        return super().__call__(texts, draws)
+
+
 def test_a_fix_without_a_kernel_is_proven_by_the_kernels_that_are_then_called() -> None:
-    class Stops(Scripted):
-        """Fails before any kernel is called while its text says so."""
+    def names(text: str) -> list[str]:
+        return [fix.name for fix in engine(text, Stops(), Rename()).repair().fixes]
 
-        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
-            if b"fails OLD" in (texts.get(PATH) or self.original.encode()):
-                return Observation("stopped", failures=(Failure("OLD", "OLD", "import", Span(PATH, 1)),), reason="OLD")
-            return super().__call__(texts, draws)
+    assert names('first = "fails OLD"\nk = "gives 2"\n') == ["OLD"]
+    assert names('first = "fails OLD"\nfirst = "fails NEW"\n') == []
 
-    def outcome(text: str) -> list[str]:
-        runner = Stops(original=text)
-        engine = Engine(runner, Catalogue((Rename(),)), {PATH: SourceFile(PATH, text.encode())})
-        return [fix.name for fix in engine.repair().fixes]
 
-    assert outcome('first = "fails OLD"\nk = "gives 2"\n') == ["OLD"]
-    assert outcome('first = "fails OLD"\nfirst = "fails NEW"\n') == []
+@pytest.mark.parametrize(("state", "fixed"), [("gives 2", True), ("gives 3", False)])
+def test_what_hid_the_kernels_does_not_take_their_numbers(state: str, fixed: bool) -> None:
+    # The second fix needs an oracle, which only the run after the first one gives.
+    runner = Stops(meant={"k": "2"})
+    outcome = engine(
+        'first = "fails OLD"\nk = "fails NEW"\n', runner, Rename(), Swap("NEW", state, oracle=True)
+    ).repair()
+    assert [fix.name for fix in outcome.fixes] == (["OLD", "NEW"] if fixed else ["OLD"])
