@@ -68,6 +68,18 @@ def test_a_patch_is_all_that_diff_prints(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == {"a.py": NEW, "b.py": NEW.replace(b"\n", b"\r\n")}
 
 
+def test_a_patch_names_odd_files_as_git_does(tmp_path: Path) -> None:
+    write(tmp_path, {'a\tb "c" \\d.py': OLD})
+    done = subprocess.run(
+        [sys.executable, "-m", "mgpu_fix", "upgrade", "--to", "0.12.0", "--diff", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    subprocess.run(["git", "apply"], input=done.stdout, cwd=tmp_path, check=True)
+    assert snapshot(tmp_path) == {'a\tb "c" \\d.py': NEW}
+
+
 def test_check_says_it_with_the_exit_code(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": OLD, "b.py": NEW})
     assert not run("--check", "a.py", cwd=tmp_path, code=1).stdout

@@ -21,9 +21,17 @@ def unified_diff(path: str, before: bytes, after: bytes) -> str:
     a, b = (_LINE.findall(data.decode("utf-8", "surrogateescape")) for data in (before, after))
     name = path.lstrip("/")
     out = []
-    for line in difflib.unified_diff(a, b, f"a/{name}", f"b/{name}"):
+    for line in difflib.unified_diff(a, b, _quoted(f"a/{name}"), _quoted(f"b/{name}")):
         out.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return "".join(out)
+
+
+def _quoted(name: str) -> str:
+    """A name as git writes it: in quotes where it holds what would end it."""
+    if not re.search(r'[\x00-\x1f\x7f"\\]', name):
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\{ord(m[0]):03o}", escaped) + '"'
 
 
 def line_before(original: SourceFile, now: SourceFile, line: int, changed: bool = False) -> int | None:
