@@ -15,16 +15,22 @@ def pallas_files(paths: Sequence[str]) -> list[str]:
     found = []
     for path in python_files(paths):
         try:
-            # Who opens a pipe waits for somebody to write to it.
-            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-            with open(os.open(path, flags), "rb", buffering=0) as f:
-                data = f.read() or b""
+            data = _read(path)
         except OSError:
             found.append(path)
         else:
             if b"pallas" in data or b"mosaic" in data:
                 found.append(path)
     return found
+
+
+def _read(path: str) -> bytes:
+    """A file's bytes, without the layers of ``open``; nothing of a pipe, for which one would wait."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        return os.read(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
 
 
 def python_files(paths: Sequence[str]) -> Iterator[str]:
