@@ -23,7 +23,7 @@ class Task:
     """What to do with the files: ``mode`` is ``apply`` (write), ``preview`` (write nothing) or ``check`` (try nothing).
 
     ``program`` tells how each file is run, its path is filled in; or, where it has a command, what is run for them all.
-    ``given`` are new texts, by real path, to go on from: they are written if no kernel is worse off with them.
+    ``given`` are new texts, by real path, to go on from: they are written if a run shows that no kernel is worse off.
     """
 
     files: tuple[str, ...]
@@ -79,9 +79,14 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
         reports[name] = touched.pop(name)
     for name, report in touched.items():
         reports[name] = _merged(reports.get(name), report)
+    unseen = next((r for r in reports.values() if r.status == "blocked"), None) if task.given else None
+    lost = lost or (f"nothing was changed, since no run shows what it does: {unseen.reason}" if unseen else "")
     if lost:
         sources = originals
-        reports = {name: FileReport(report.path, "unfixed", reason=lost) for name, report in reports.items()}
+        reports = {
+            name: report if report.status == "blocked" else FileReport(report.path, "unfixed", reason=lost)
+            for name, report in reports.items()
+        }
     changes = {n: (originals[p], sources[p]) for n in task.files if (p := os.path.realpath(n)) in sources}
     for name, (old, new) in changes.items():
         reports[name] = replace(reports[name], diff=unified_diff(disk.shown_path(name), old.data, new.data))

@@ -60,10 +60,15 @@ def upgrade(
             chosen = _together(u for u in found if _refusal(u, source, least) == "")
             if not chosen:
                 continue
+            try:
+                changed = source.edited(edit for _, candidate in chosen for edit in candidate.edits)
+            except SourceError:
+                # Each of them parses alone; the others get their turn after it.
+                chosen = chosen[:1]
+                changed = source.edited(chosen[0][1].edits)
             fixes += [_fix(rule, u, candidate, source, original) for u, candidate in chosen]
             symbols.update({u.symbol: len(u.places) for u, _ in chosen})
-            source = source.edited(edit for _, candidate in chosen for edit in candidate.edits)
-            names = Names(source, wanted)
+            source, names = changed, Names(changed, wanted)
         # What was right when the code was written, as far as its age shows.
         aged = replace(window, since=before(ages)) if ages and not since else window
         if source.data == start.data and aged == window:

@@ -32,6 +32,10 @@ def new(text: str, to: str = "0.12.0.1") -> str:
 CASES = {
     # Names.
     "name": ("p = plgpu.GPUCompilerParams()", "p = plgpu.CompilerParams()"),
+    "under a condition that asks for something else": (
+        "if conversion or resignature:\n    p = plgpu.GPUCompilerParams()",
+        "if conversion or resignature:\n    p = plgpu.CompilerParams()",
+    ),
     "name of another name": ("x = plgpu.GPUMemorySpace.SMEM", "x = plgpu.MemorySpace.SMEM"),
     "name in another module's alias": (
         "import jax.experimental.pallas.mosaic_gpu as mg\np = mg.GPUMesh()",

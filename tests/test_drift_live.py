@@ -133,3 +133,15 @@ def test_an_upgrade_that_is_worse_is_not_written(tmp_path: Path) -> None:
     assert status == 1
     assert file["reason"].startswith("nothing was changed, since with the change kernel computes something else"), file
     assert (tmp_path / "k.py").read_text() == text + TAIL
+
+
+@pytest.mark.parametrize("call", ["nope", ""])
+def test_an_upgrade_that_no_run_shows_is_not_written(call: str, tmp_path: Path) -> None:
+    text = (
+        HEAD + "kernel = plgpu.GPUCompilerParams()\nraise SystemExit(3)\n" if not call else HEAD + DRIFTS["MGF902"][1]
+    )
+    (tmp_path / "k.py").write_text(text)
+    how = ["--call", call, "--arg", "f32[128]"] if call else ["--run", "python k.py"]
+    status, file = report(tmp_path, "upgrade", "k.py", *how)
+    assert (status, file["status"], file["diff"]) == (2, "blocked", ""), file
+    assert (tmp_path / "k.py").read_text() == text

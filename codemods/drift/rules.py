@@ -222,7 +222,7 @@ def by_hand(names: Names, change: Change, window: Window, uses: Iterable[Use]) -
 
 #: Errors that a program expects where it asks what this version of JAX has.
 _ASKING = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError", "TypeError"})
-_VERSION = re.compile(r"hasattr|getattr|version|signature")
+_VERSION = re.compile(r"\b(hasattr|getattr|version|signature)\b|__version|version_info")
 
 
 def guarded(names: Names, node: ast.AST) -> bool:
