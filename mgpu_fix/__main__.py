@@ -14,7 +14,7 @@ def main() -> None:
         for name in ("SIGTERM", "SIGHUP"):
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), _interrupt)
-        if sys.argv[1:2] and sys.argv[1] in ("apply", "check") and not {"--help", "-h"} & set(sys.argv):
+        if sys.argv[1:2] and sys.argv[1] in ("apply", "check", "golden") and not {"--help", "-h"} & set(sys.argv):
             from mgpu_fix.observe import Observer
 
             observer = Observer()

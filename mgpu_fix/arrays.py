@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+#: seed of the one more draw of a kernel's inputs
+DRAW_SEED = 20240229
+
+
 def stored(array: "np.ndarray") -> "np.ndarray":
     """An array as it is stored: bfloat16, the float8s and the like as unsigned integers of their bytes."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")

@@ -1,7 +1,11 @@
 """The command line: options and their help. What a command does is in ``commands``, which is imported when it runs."""
 
 import enum
-from typing import TYPE_CHECKING, Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +14,7 @@ from mgpu_fix.console import Output, UsageError
 from mgpu_fix.levels import VerifiedBy
 
 if TYPE_CHECKING:
-    from mgpu_fix.observe import Observer
+    from mgpu_fix.observe import Observer, Program
 
 app = typer.Typer(
     name="mgpu-fix",
@@ -21,6 +25,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+goldens = typer.Typer(
+    help="Keep the numbers of healthy kernels, and hold later runs against them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(goldens, name="golden")
 
 #: what typer makes of an interrupt; no command of ours returns it
 _TYPER_INTERRUPTED = 130
@@ -61,6 +72,20 @@ Budget = Annotated[float, typer.Option(help="Seconds that the interpreter may sp
 Arch = Annotated[str, typer.Option(help="GPU to lower for: sm_90a (Hopper) or sm_100a (Blackwell).")]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
+Reference = Annotated[
+    str,
+    typer.Option(metavar="MOD:FN", help="A function that computes the same; also FILE.py:FN, or FN of the program."),
+]
+Rtol = Annotated[float | None, typer.Option(help="Relative tolerance, else one for each dtype.", min=0)]
+Atol = Annotated[float | None, typer.Option(help="Absolute tolerance, else one for each dtype.", min=0)]
+GoldenFolder = Annotated[
+    str, typer.Option("--golden", metavar="DIR", help="Folder of golden files, else golden/ beside each file.")
+]
+OraclePython = Annotated[
+    str, typer.Option(metavar="PATH", help="Another Python, with a newer JAX, whose interpreter gives the numbers.")
+]
+Diff = Annotated[bool, typer.Option("--diff", help="Print a patch for git apply; write nothing.")]
+CheckOnly = Annotated[bool, typer.Option("--check", help="Write and print nothing; exit 1 on a change.")]
 From = Annotated[str, typer.Option("--from", metavar="V", help="The JAX that the code was written for.")]
 To = Annotated[str, typer.Option("--to", metavar="V", help="The JAX to bring it to, else the one installed.")]
 OutputFormat = Annotated[Format, typer.Option(help="Report format.")]
@@ -69,11 +94,94 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's output and every proof.")]
 
 
+@dataclass(frozen=True)
+class Runs:
+    """How programs are run, as it stands on the command line."""
+
+    run: str | None
+    module: str | None
+    call: str
+    args: tuple[str, ...]
+    rest: dict[str, Any]
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything says what to run."""
+        return self.run is not None or self.module is not None or bool(self.call or self.args)
+
+    def program(self) -> "Program":
+        """As the commands take it. Raises UsageError."""
+        from mgpu_fix import commands
+
+        return commands.program(self.run, self.module, self.call, self.args, **self.rest)
+
+
+def _runs(
+    run_: Run = None,
+    module: Module = None,
+    call: Call = "",
+    arg: Arg = [],  # noqa: B006 (typer reads the default)
+    reference: Reference = "",
+    rtol: Rtol = None,
+    atol: Atol = None,
+    timeout: Timeout = 60.0,
+    interpret_budget: Budget = 20.0,
+    arch: Arch = "sm_90a",
+    include_caught: Caught = False,
+    cold: Cold = False,
+) -> Runs:
+    rest = {
+        "timeout": timeout,
+        "budget": interpret_budget,
+        "arch": arch,
+        "include_caught": include_caught,
+        "cold": cold,
+        "reference": reference,
+        "rtol": rtol,
+        "atol": atol,
+    }
+    return Runs(run_, module, call, tuple(arg), rest)
+
+
+def _output(
+    output_format: OutputFormat = Format.TEXT,
+    color: Color = Colour.AUTO,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Output:
+    return Output(output_format.value, color.value, False, quiet, verbose)
+
+
+def _sharing(**groups: Callable[..., Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command options that others have, too: what a group makes of its options is the argument of that name."""
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        own = inspect.signature(command)
+        shared = {name: inspect.signature(make).parameters for name, make in groups.items()}
+
+        @functools.wraps(command)
+        def run(**given: Any) -> int:
+            made = {name: groups[name](**{p: given.pop(p) for p in options}) for name, options in shared.items()}
+            return command(**given, **made)
+
+        parameters = [p for p in own.parameters.values() if p.name not in groups]
+        parameters += [p for options in shared.values() for p in options.values()]
+        # typer reads both.
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
 @app.command()
+@_sharing(runs=_runs, output=_output)
 def apply(
     files: Files,
-    diff: Annotated[bool, typer.Option("--diff", help="Print a patch for git apply; write nothing.")] = False,
-    check_only: Annotated[bool, typer.Option("--check", help="Write and print nothing; exit 1 on a change.")] = False,
+    runs: Runs,
+    output: Output,
+    diff: Diff = False,
+    check_only: CheckOnly = False,
     unsafe_fixes: Annotated[
         bool, typer.Option("--unsafe-fixes", help="Also apply fixes that may change what a kernel computes.")
     ] = False,
@@ -84,19 +192,11 @@ def apply(
     ),
     prefer: Annotated[str, typer.Option(metavar="NAME", help="Try the fix of this name first.")] = "",
     max_iterations: Annotated[int, typer.Option(help="Rounds without progress before giving up.", min=1)] = 8,
-    run_: Run = None,
-    module: Module = None,
-    call: Call = "",
-    arg: Arg = [],  # noqa: B006 (typer reads the default)
-    timeout: Timeout = 60.0,
-    interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
-    include_caught: Caught = False,
-    cold: Cold = False,
-    output_format: OutputFormat = Format.TEXT,
-    color: Color = Colour.AUTO,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    golden: GoldenFolder = "",
+    update_golden: Annotated[
+        bool, typer.Option("--update-golden", help="Take the numbers as they are now for the golden file.")
+    ] = False,
+    oracle_python: OraclePython = "",
 ) -> int:
     """Repair kernels in place. A file is written only with fixes that a run proved."""
     from mgpu_fix import commands
@@ -104,32 +204,22 @@ def apply(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
-    if diff and check_only:
-        raise UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
-    program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, include_caught, cold)
-    task = Task(tuple(files), "preview" if diff or check_only else "apply", options, program)
-    output = Output(output_format.value, color.value, diff, quiet or check_only, verbose)
-    return commands.repair(task, output, _early)
+    output = _preview(output, diff, check_only)
+    mode = "preview" if diff or check_only else "apply"
+    task = Task(tuple(files), mode, options, runs.program(), goldens=golden, renew=update_golden)
+    return commands.repair(task, output, _early, oracle_python)
 
 
 @app.command()
+@_sharing(runs=_runs, output=_output)
 def check(
     files: Files,
+    runs: Runs,
+    output: Output,
     select: Select = "",
     ignore: Ignore = "",
-    run_: Run = None,
-    module: Module = None,
-    call: Call = "",
-    arg: Arg = [],  # noqa: B006
-    timeout: Timeout = 60.0,
-    interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
-    include_caught: Caught = False,
-    cold: Cold = False,
-    output_format: OutputFormat = Format.TEXT,
-    color: Color = Colour.AUTO,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    golden: GoldenFolder = "",
+    oracle_python: OraclePython = "",
 ) -> int:
     """Run the files once and say what fails and which rule knows it. Changes nothing."""
     from mgpu_fix import commands
@@ -137,50 +227,68 @@ def check(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore))
-    program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, include_caught, cold)
-    output = Output(output_format.value, color.value, quiet=quiet, verbose=verbose)
-    return commands.repair(Task(tuple(files), "check", options, program), output, _early)
+    task = Task(tuple(files), "check", options, runs.program(), goldens=golden)
+    return commands.repair(task, output, _early, oracle_python)
+
+
+@goldens.command()
+@_sharing(runs=_runs, output=_output)
+def record(
+    files: Files, runs: Runs, output: Output, golden: GoldenFolder = "", oracle_python: OraclePython = ""
+) -> int:
+    """Run healthy files and keep the numbers of each kernel call, in golden/ beside each file."""
+    return _golden("record", files, runs, output, golden, oracle_python)
+
+
+@goldens.command()
+@_sharing(runs=_runs, output=_output)
+def verify(
+    files: Files, runs: Runs, output: Output, golden: GoldenFolder = "", oracle_python: OraclePython = ""
+) -> int:
+    """Run the files and hold the numbers of each kernel call against their goldens. Changes nothing."""
+    return _golden("verify", files, runs, output, golden, oracle_python)
+
+
+def _golden(mode: str, files: list[str], runs: Runs, output: Output, folder: str, oracle_python: str) -> int:
+    from mgpu_fix import commands
+    from mgpu_fix.repair import Task
+
+    return commands.repair(
+        Task(tuple(files), mode, program=runs.program(), goldens=folder), output, _early, oracle_python
+    )
 
 
 @app.command()
+@_sharing(runs=_runs, output=_output)
 def upgrade(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Python files, and folders of them.")],
+    runs: Runs,
+    output: Output,
     since: From = "",
     to: To = "",
-    diff: Annotated[bool, typer.Option("--diff", help="Print a patch for git apply; write nothing.")] = False,
-    check_only: Annotated[bool, typer.Option("--check", help="Write and print nothing; exit 1 on a change.")] = False,
+    diff: Diff = False,
+    check_only: CheckOnly = False,
     unsafe_fixes: Annotated[
         bool, typer.Option("--unsafe-fixes", help="Also make changes that may not mean the same.")
     ] = False,
     select: Select = "",
     ignore: Ignore = "",
     jobs: Annotated[int, typer.Option(help="Processes that share the files out, else one for each core.", min=0)] = 0,
-    run_: Run = None,
-    module: Module = None,
-    call: Call = "",
-    arg: Arg = [],  # noqa: B006
-    timeout: Timeout = 60.0,
-    interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
-    cold: Cold = False,
-    output_format: OutputFormat = Format.TEXT,
-    color: Color = Colour.AUTO,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> int:
     """Bring code to a newer version of JAX. That runs nothing, and proves nothing, without --run, -m or --call."""
     from mgpu_fix import upgrading
 
+    output = _preview(output, diff, check_only)
+    chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs)
+    program = runs.program() if runs.asked else None
+    return upgrading.upgrade(tuple(paths), chosen, output, not (diff or check_only), program)
+
+
+def _preview(output: Output, diff: bool, check_only: bool) -> Output:
+    """How a report is told where --diff or --check may be given. Raises UsageError."""
     if diff and check_only:
         raise UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
-    output = Output(output_format.value, color.value, diff, quiet or check_only, verbose)
-    chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs)
-    program = None
-    if run_ is not None or module is not None or call or arg:
-        from mgpu_fix import commands
-
-        program = commands.program(run_, module, call, arg, timeout, interpret_budget, arch, False, cold)
-    return upgrading.upgrade(tuple(paths), chosen, output, not (diff or check_only), program)
+    return replace(output, patch=diff, quiet=output.quiet or check_only)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from mgpu_fix import __version__
 from mgpu_fix.catalogue import CatalogueError, Rule, load
@@ -22,11 +23,15 @@ from mgpu_fix.report.tell import Teller
 ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 
 
-def repair(task: Task, output: Output, observer: Observer | None) -> int:
-    """``apply`` and ``check``."""
+def repair(task: Task, output: Output, observer: Observer | None, oracle_python: str = "") -> int:
+    """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
     _check(task.options)
-    with _running(observer) as running, Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
-        report = carry_out(task, running, load(), progress.say)
+    with (
+        _running(observer) as running,
+        _oracle(oracle_python) as oracle,
+        Progress(not output.quiet and is_terminal(sys.stderr)) as progress,
+    ):
+        report = carry_out(task, running, load(), progress.say, oracle)
     Teller(output, task.mode == "apply").whole(report)
     return exit_code(report, task.mode)
 
@@ -91,22 +96,18 @@ def program(
     run: str | None,
     module: str | None,
     call: str,
-    args: list[str],
-    timeout: float,
-    budget: float,
-    arch: str,
-    include_caught: bool,
-    cold: bool,
+    args: tuple[str, ...],
+    **rest: Any,
 ) -> Program:
-    """How programs are to be run. Raises UsageError."""
-    if arch not in DEVICES:
-        raise UsageError(f"--arch {arch} is not known; it is one of {', '.join(DEVICES)}")
+    """How programs are to be run; ``rest`` are fields of :class:`Program`. Raises UsageError."""
+    if rest["arch"] not in DEVICES:
+        raise UsageError(f"--arch {rest['arch']} is not known; it is one of {', '.join(DEVICES)}")
     if args and not call:
         raise UsageError("--arg needs --call NAME, the kernel that takes it")
     command = _command(run, module)
     if command and call:
         raise UsageError("--call is for files that are run as scripts; what --run or -m runs calls its kernels itself")
-    return Program("", command, call, tuple(args), timeout, budget, arch, include_caught, cold)
+    return Program("", command, call, args, **rest)
 
 
 def _command(run: str | None, module: str | None) -> Command | None:
@@ -133,15 +134,27 @@ def _check(options: Options) -> None:
     choices = sorted({choice for rule in load().rules for choice in rule.choices})
     if options.prefer and options.prefer not in choices:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")
-    if not VerifiedBy.INTERPRETER.satisfies(options.require):
+    if options.require in (VerifiedBy.GPU, VerifiedBy.COMPILED):
         raise UsageError(
-            f"this version cannot prove by {options.require.value}; --require takes interpreter or lowered"
+            f"this version cannot prove by {options.require.value}; --require takes golden, interpreter or lowered"
         )
 
 
 def _described(rule: Rule) -> dict[str, object]:
     fields = {"code": rule.code, "name": rule.name, "jax": rule.jax, "repairs": rule.repairs, "page": rule.page}
     return {**fields, "signatures": to_json(list(rule.signatures))}
+
+
+@contextmanager
+def _oracle(python: str) -> Iterator[Observer | None]:
+    """Runs programs under another Python; None without one. Raises UsageError."""
+    if not python:
+        yield None
+        return
+    if not os.access(python, os.X_OK) or os.path.isdir(python):
+        raise UsageError(f"--oracle-python: {python} is no Python that can be run")
+    with Observer(python) as observer:
+        yield observer
 
 
 @contextmanager

@@ -79,6 +79,18 @@ def write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]]) -> dict[str,
     return {}
 
 
+def write_golden(path: Path, data: bytes) -> str:
+    """Write a golden, whole or not at all; returns why it could not be written, empty where it was."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            _check_writable(str(path))
+        _replace(str(path), data)
+    except (Blocked, OSError) as e:
+        return f"{shown_path(str(path))}: {e if isinstance(e, Blocked) else f'it cannot be written: {e.strerror}'}"
+    return ""
+
+
 def _refused(names: Iterable[str], name: str, error: Blocked | OSError) -> dict[str, str]:
     reason = str(error) if isinstance(error, Blocked) else f"it cannot be written: {error.strerror}"
     return {other: reason if other == name else f"{name} could not be written, so nothing was" for other in names}
@@ -93,12 +105,19 @@ def _check_writable(path: str) -> None:
             raise Blocked(f"{what} is read-only; nothing was written, --diff shows the fix")
 
 
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def _replace(path: str, data: bytes, expected: bytes | None = None) -> None:
     """Put ``data`` in place of a file in one step, keeping its mode: readers see the old text or the new.
 
     Raises Blocked where the file no longer holds what is ``expected`` of it.
     """
-    mode = stat.S_IMODE(os.stat(path).st_mode)
+    # A new file gets what is usual, an old one keeps what it has.
+    mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else 0o666 & ~_umask()
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mgpu-fix-")
     try:
         with os.fdopen(handle, "wb") as f:

@@ -5,13 +5,13 @@ Pure over a :class:`Runner`: it reads no file, starts no process and writes noth
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from mgpu_fix import verify
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule
-from mgpu_fix.levels import Applicability, VerifiedBy
+from mgpu_fix.levels import Applicability, Oracle, VerifiedBy
 from mgpu_fix.model import (
     Candidate,
     Check,
@@ -61,7 +61,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the search ends with. ``texts`` is what to write; where nothing was proven it is the originals."""
+    """What the search ends with. ``texts`` is what to write; where nothing was proven it is the originals.
+
+    ``notes`` are kernels that nothing changed and that the program's own reference contradicts.
+    """
 
     texts: dict[str, SourceFile]
     first: Observation
@@ -69,6 +72,7 @@ class Outcome:
     fixes: tuple[Fix, ...] = ()
     remaining: tuple[Remaining, ...] = ()
     kernels: tuple[ProvenKernel, ...] = ()
+    notes: tuple[Remaining, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,9 +131,11 @@ class Engine:
         options: Options = Options(),
         compare: verify.Compare = verify.compare_files,
         progress: Callable[[str], None] = lambda text: None,
+        golden: verify.Golden | None = None,
     ) -> None:
         self.run, self.catalogue, self.options = run, catalogue, options
         self.originals, self.compare, self.progress = dict(sources), compare, progress
+        self.golden = golden
         self.first: Observation = Observation("ok")
         #: what numbers are held against: the first run that comes to a kernel
         self.baseline: Observation = self.first
@@ -142,7 +148,7 @@ class Engine:
         self.first = self.baseline = self._observe(self.originals)
         problems = self._problems(self.first, self.originals, {})
         remaining = tuple(self._remaining(p, self.originals) for p in problems)
-        return Outcome(self.originals, self.first, self.first, (), remaining, self._proofs(self.first, frozenset()))
+        return self._outcome(self.originals, self.first, (), remaining)
 
     def repair(self) -> Outcome:
         """Search until nothing more can be fixed; every fix in the outcome was proven by a run."""
@@ -163,10 +169,35 @@ class Engine:
             # step by step from its end; what the others need is found again without it.
             self._ban(ban)
         problems = self._problems(last, texts, excluded)
+        remaining = tuple(self._remaining(p, texts) for p in problems)
+        return self._outcome(texts, last, steps, remaining)
+
+    def _outcome(
+        self,
+        texts: dict[str, SourceFile],
+        last: Observation,
+        steps: Sequence[_Step],
+        remaining: tuple[Remaining, ...],
+    ) -> Outcome:
         fixes = tuple(self._fix(step, last) for step in steps)
         fixed = frozenset(itertools.chain.from_iterable(step.kernels for step in steps))
-        remaining = tuple(self._remaining(p, texts) for p in problems)
-        return Outcome(texts, self.first, last, fixes, remaining, self._proofs(last, fixed))
+        strays = [(v, self._stray(v)) for v in verify.strays(last, self.compare, self.golden)]
+        given = {r.reference for r in last.referred if r.given}
+        notes = tuple(told for v, told in strays if v.oracle is Oracle.REFERENCE and not given)
+        remaining += tuple(told for _, told in strays if told not in notes)
+        return Outcome(texts, self.first, last, fixes, remaining, self._proofs(last, fixed), notes)
+
+    def _stray(self, verdict: verify.CallVerdict) -> Remaining:
+        """A kernel that nothing fails in, and whose numbers are not those that they should be."""
+        golden = verdict.oracle is Oracle.GOLDEN
+        kind = "GoldenMismatch" if golden else "ReferenceMismatch"
+        reason = (
+            "if they are right, golden record (or apply --update-golden) takes them" if golden else "nothing failed"
+        )
+        span = verdict.before.span
+        path, line = (span.path, span.line) if span else ("", None)
+        name = verdict.before.name
+        return Remaining(None, "compare", kind, verdict.lost, path, line, None, reason=reason, kernel=name)
 
     # ------------------------------------------------------------------ runs
 
@@ -175,7 +206,11 @@ class Engine:
         if key not in self._memo:
             draws = None
             if self.baseline.calls:
-                draws = tuple(dict.fromkeys(c.key for c in self.baseline.calls if any(n.draw for n in c.numbers)))
+                # A golden may hold a draw of a kernel that has no numbers yet.
+                mine = (
+                    c for c in self.baseline.calls if any(n.draw for n in c.numbers) or (self.golden and c.failures)
+                )
+                draws = tuple(dict.fromkeys(c.key for c in mine))
             changed = {p: s.data for p, s in texts.items() if s.data != self.originals[p].data}
             self.progress("observing the program" if not self._memo else f"checking fix {len(self._memo)}")
             self._memo[key] = self.run(changed, draws)
@@ -226,7 +261,7 @@ class Engine:
             problem.reason = "the rule has no fix for this form of it"
             return
         calls = [c for c in self.baseline.calls if c.name == failure.kernel]
-        oracle = bool(calls) and all(verify.has_oracle(c) for c in calls)
+        oracle = bool(calls) and all(verify.has_oracle(c, self.baseline, self.golden) for c in calls)
         doubtful = any(verify.races(c) or verify.doubt(c) for c in calls)
         for candidate in sorted(candidates, key=lambda c: c.name != self.options.prefer):
             level = candidate.applicability
@@ -357,12 +392,10 @@ class Engine:
             if left.get(problem.mark, 0) >= had.get(problem.mark, 1):
                 return "the error is still there"
         # Numbers are held against the baseline, whose intended trace is what the author meant.
-        for verdict in verify.judge(self.baseline, after, self.compare):
-            if verdict.lost:
-                return verdict.lost
-        for verdict in verify.judge(before, after, self.compare):
-            if verdict.lost:
-                return verdict.lost
+        for held in (self.baseline, before):
+            for verdict in verify.judge(held, after, self.compare, self.golden):
+                if verdict.lost:
+                    return verdict.lost
         failed = {check.name for check in _failing(before)}
         for check in _failing(after):
             if check.name not in failed and not check.unproven:
@@ -372,9 +405,12 @@ class Engine:
 
     # ------------------------------------------------------------------ verdicts
 
+    def _verdicts(self, last: Observation) -> list[verify.CallVerdict]:
+        return verify.judge(self.baseline, last, self.compare, self.golden)
+
     def _unproven(self, steps: list[_Step], last: Observation) -> _Ban | None:
         """The last step of a chain that did not end in a proven kernel, with what is missing; None if all did."""
-        verdicts = verify.judge(self.baseline, last, self.compare)
+        verdicts = self._verdicts(last)
         for step in steps:
             disproof = _disproof(last, step.kernels)
             # What stopped the program before any kernel is proven by those that are then called.
@@ -403,11 +439,7 @@ class Engine:
         last: Observation,
     ) -> str:
         """What keeps a kernel from being proven, empty if it is."""
-        calls = {id(v.after): v for v in verdicts}
-        mine = [v for v in calls.values() if v.before.name == kernel and v.after is not None]
-        # A declaration that failed hid the kernel's calls from the first run.
-        fresh = [c for c in last.calls if c.name == kernel and id(c) not in calls]
-        mine += [verify.CallVerdict(c, c, why="it was not called before") for c in fresh]
+        mine = [v for v in verdicts if v.before.name == kernel and v.after is not None]
         if not mine:
             f = next((f for f in last.failures if f.kernel == kernel and not f.caught), None)
             ends = f"stops with {f.type}: {_first_line(f.message)}" if f else "is never called; name it with --call"
@@ -429,14 +461,14 @@ class Engine:
                     return f"no numbers prove it: {verdict.why}"
                 if verdict.uniform:
                     return f"its numbers prove little: every operand of {kernel} holds one value only"
-            level = VerifiedBy.INTERPRETER if verdict.agrees else VerifiedBy.LOWERED
+            level = verdict.oracle.proof if verdict.agrees else VerifiedBy.LOWERED
             if not level.satisfies(self.options.require):
                 return f"{kernel} is proven by {_BY[level]} only, --require {self.options.require.value} asks for more"
         return ""
 
     def _fix(self, step: _Step, last: Observation) -> Fix:
-        verdicts = [v for v in verify.judge(self.baseline, last, self.compare) if v.before.name in step.kernels]
-        proven = bool(verdicts) and all(v.agrees for v in verdicts)
+        verdicts = [v for v in self._verdicts(last) if v.before.name in step.kernels]
+        levels = [v.oracle.proof if v.agrees else VerifiedBy.LOWERED for v in verdicts]
         path = step.before.path
         span = step.problem.failure.span
         line = column = None
@@ -450,7 +482,7 @@ class Engine:
             name=rule.name,
             title=step.option.candidate.title,
             applicability=step.option.applicability,
-            verified_by=VerifiedBy.INTERPRETER if proven else VerifiedBy.LOWERED,
+            verified_by=max(levels, key=list(VerifiedBy).index, default=VerifiedBy.LOWERED),
             path=path,
             kernel=step.problem.failure.kernel,
             line=line,
@@ -508,27 +540,28 @@ class Engine:
         return "may change what the program computes"
 
     def _proofs(self, last: Observation, fixed: frozenset[str]) -> tuple[ProvenKernel, ...]:
-        verdicts = {id(v.after): v for v in verify.judge(self.baseline, last, self.compare) if v.after is not None}
+        verdicts = {id(v.after): v for v in self._verdicts(last) if v.after is not None}
         # A fix may put the kernel into a function of another name.
         judged = [(call, verdicts.get(id(call))) for call in last.calls]
         return tuple(self._proof(call, v, (v.before if v else call).name in fixed) for call, v in judged)
 
     def _proof(self, call: KernelCall, verdict: verify.CallVerdict | None, fixed: bool) -> ProvenKernel:
-        broken = bool(call.failures)
-        agrees = verdict is not None and verdict.agrees and fixed
+        # That a kernel which nothing changed computes what it did proves nothing.
+        held = verdict is not None and (fixed or verdict.oracle is not Oracle.ORIGINAL)
+        oracle = verdict.oracle if verdict is not None and held and verdict.agrees else None
         level = None
-        if call.stage == "run" and not broken:
-            level = VerifiedBy.INTERPRETER if agrees else VerifiedBy.LOWERED
+        if call.stage == "run" and not call.failures:
+            level = oracle.proof if oracle else VerifiedBy.LOWERED
         inputs = ", ".join(call.avals) or "no operands"
         note = ""
-        if fixed and verdict is not None:
-            if agrees:
+        if held and verdict is not None:
+            if verdict.agrees:
                 data = "your data" if verdict.inputs == 1 else f"your data ({verdict.inputs} calls)"
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
         line, path = (call.span.line, call.span.path) if call.span else (None, "")
-        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path)
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle)
 
 
 _BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}

@@ -1,4 +1,4 @@
-"""How sure a fix is, and how well it is proven: two independent scales, both shown with every fix."""
+"""How sure a fix is, how well it is proven, and what by: independent scales, shown with every fix."""
 
 import enum
 
@@ -29,3 +29,17 @@ class VerifiedBy(enum.StrEnum):
         """Whether this proof is at least as strong as ``least``."""
         order = list(VerifiedBy)
         return order.index(self) <= order.index(least)
+
+
+class Oracle(enum.StrEnum):
+    """What a kernel's numbers are held against, the first that there is: those of a golden file, those of a reference
+    function, those of what the original means."""
+
+    GOLDEN = "golden"
+    REFERENCE = "reference"
+    ORIGINAL = "original"
+
+    @property
+    def proof(self) -> VerifiedBy:
+        """How well agreement with it proves a kernel whose numbers the interpreter gives."""
+        return VerifiedBy.GOLDEN if self is Oracle.GOLDEN else VerifiedBy.INTERPRETER

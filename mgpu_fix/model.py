@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from mgpu_fix.levels import Applicability, VerifiedBy
+from mgpu_fix.levels import Applicability, Oracle, VerifiedBy
 
 T = TypeVar("T")
 
@@ -308,6 +308,25 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Referred:
+    """A function of the program's held against its ``reference``, on its own arguments and on one more draw of them.
+
+    ``calls`` are the labels of the kernel calls that it makes. ``agrees`` is None where that could not be found out;
+    then, and where they differ, ``why`` says why. ``given`` says that the user named the reference. ``drawn`` and
+    ``uniform`` are as in :class:`Numbers`: whether there was one more draw, and arguments of one value each only.
+    """
+
+    function: str
+    reference: str
+    calls: tuple[str, ...] = ()
+    agrees: bool | None = None
+    why: str = ""
+    given: bool = False
+    drawn: bool = False
+    uniform: bool = False
+
+
+@dataclass(frozen=True)
 class Observation:
     """One run of a program.
 
@@ -315,7 +334,7 @@ class Observation:
     ``crashed`` (a signal) or ``blocked`` (cannot be run or seen). ``output`` is the program's own, tail only.
     ``callables`` names module variables that hold kernels, ``others`` counts Pallas kernels not for Mosaic GPU.
     ``checks`` are the tests that failed, ``loaded`` the files that its modules came from, and ``children`` says that it
-    started processes that run Python, in which nothing is seen.
+    started processes that run Python, in which nothing is seen. ``referred`` are functions that have a reference.
     """
 
     status: str
@@ -334,6 +353,7 @@ class Observation:
     checks: tuple[Check, ...] = ()
     loaded: tuple[str, ...] = ()
     children: bool = False
+    referred: tuple[Referred, ...] = ()
     seconds: float = 0.0
 
 
@@ -426,7 +446,8 @@ class Remaining:
 
 @dataclass(frozen=True)
 class ProvenKernel:
-    """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used."""
+    """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used, ``oracle`` what
+    its numbers are equal to, None where they were held against nothing."""
 
     name: str
     line: int | None
@@ -435,6 +456,7 @@ class ProvenKernel:
     inputs: str
     note: str = ""
     path: str = ""
+    oracle: Oracle | None = None
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu_fix import __version__, disk
+from mgpu_fix import __version__, disk, golden
+from mgpu_fix.arrays import DRAW_SEED
 from mgpu_fix.catalogue import Catalogue
-from mgpu_fix.engine import Engine, Options, Outcome
-from mgpu_fix.levels import VerifiedBy
-from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
+from mgpu_fix.engine import Engine, Options, Outcome, Runner
+from mgpu_fix.levels import Oracle, VerifiedBy
+from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.source import SourceFile, unified_diff
-from mgpu_fix.verify import compare_files, judge
+from mgpu_fix.verify import Compare, Golden, Tolerance, compare_files, judge, tolerance, with_numbers
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to do with the files: ``mode`` is ``apply`` (write), ``preview`` (write nothing) or ``check`` (try nothing).
+    """What to do with the files: ``mode`` is ``apply`` (write), ``preview`` (write nothing), ``check`` (try nothing),
+    ``record`` (try nothing, write goldens) or ``verify`` (try nothing, and a golden must be there).
 
     ``program`` tells how each file is run, its path is filled in; or, where it has a command, what is run for them all.
     ``given`` are new texts, by real path, to go on from: they are written if a run shows that no kernel is worse off.
+    ``goldens`` is the folder of goldens, empty for the one beside each file; ``renew`` says that they are not held
+    against what is computed, but written anew.
     """
 
     files: tuple[str, ...]
@@ -31,10 +35,25 @@ class Task:
     options: Options = Options()
     program: Program = Program("")
     given: Mapping[str, SourceFile] = field(default_factory=dict)
+    goldens: str = ""
+    renew: bool = False
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far numbers may differ, by dtype."""
+        return tolerance(self.program.rtol, self.program.atol)
 
 
-def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Callable[[str], None]) -> Report:
+def carry_out(
+    task: Task,
+    observer: Observer,
+    catalogue: Catalogue,
+    progress: Callable[[str], None],
+    oracle: Observer | None = None,
+) -> Report:
     """Work through the files, one program each, or one for all; every file named may be edited by any of them.
+
+    The numbers come from ``oracle``, if one is given.
 
     Raises ObserverError where programs cannot be run at all, and KeyboardInterrupt with no file touched by the program
     under way.
@@ -51,6 +70,7 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     originals = dict(sources)
     sources |= {path: source for path, source in task.given.items() if path in sources}
     lost = ""
+    drafts: dict[str, tuple[Observation, golden.Draft]] = {}
     touched: dict[str, FileReport] = {}
     last = Observation("ok")
     readable = [name for name in task.files if name not in reports]
@@ -61,9 +81,20 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
 
         # What earlier programs proved is not on the disk yet.
         proven = {path: source.data for path, source in sources.items() if source.data != originals[path].data}
-        run = functools.partial(_run, observer, replace(task.program, path=name), proven)
-        engine = Engine(run, catalogue, sources, task.options, progress=progress)
-        outcome = engine.diagnose() if task.mode == "check" else engine.repair()
+        run = functools.partial(_run, observer, oracle, replace(task.program, path=name), proven)
+        files = readable if task.program.command else [name]
+        try:
+            held = _golden(task, files, observer)
+        except golden.GoldenError as e:
+            reports[name] = FileReport(name, "blocked", reason=str(e))
+            continue
+        compare = functools.partial(compare_files, tolerance=task.tolerance)
+        engine = Engine(run, catalogue, sources, task.options, compare, progress, held)
+        outcome = engine.repair() if task.mode in ("apply", "preview") else engine.diagnose()
+        if task.mode == "verify" and held:
+            outcome = replace(outcome, remaining=(*outcome.remaining, *golden.gaps(outcome.last, held)))
+        if task.mode == "record" or task.renew:
+            drafts[name] = _draft(run, outcome, engine.originals, compare)
         if task.given:
             before = observer.observe(replace(task.program, path=name), {}, None)
             outcome, worse = _held_against(before, outcome)
@@ -93,6 +124,8 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     if task.mode == "apply":
         for name, reason in disk.write_all({n: pair for n, pair in changes.items() if reports[n].diff}).items():
             reports[name] = replace(reports[name], status="blocked", reason=reason)
+    for name, (run_again, drafted) in drafts.items() if task.mode != "preview" else ():
+        reports[name] = _record(task, reports[name], golden.place(name, task.goldens), drafted, run_again)
     return Report(
         files=tuple(reports[name] for name in dict.fromkeys(task.files)),
         python=platform.python_version(),
@@ -103,14 +136,58 @@ def carry_out(task: Task, observer: Observer, catalogue: Catalogue, progress: Ca
     )
 
 
+def _golden(task: Task, files: Sequence[str], observer: Observer) -> Golden | None:
+    """The golden of the program that is run for ``files``; None where it has none. Raises GoldenError."""
+    if task.mode == "record" or task.renew:
+        return None
+    path = next((p for name in files if (p := golden.place(name, task.goldens)).exists()), None)
+    if path is None:
+        if task.mode == "verify":
+            shown = disk.shown_path(str(golden.place(files[0], task.goldens)))
+            raise golden.GoldenError(f"there is no {shown}; mgpu-fix golden record makes it")
+        return None
+    unpacked = Path(observer.folder, f"golden-{digest(os.fsencode(path))}")
+    return golden.load(path, unpacked, task.program.rtol, task.program.atol)
+
+
+def _draft(
+    run: Runner, outcome: Outcome, originals: Mapping[str, SourceFile], compare: Compare
+) -> tuple[Observation, golden.Draft]:
+    """What of a program can be recorded, once it was run again, with all calls on one more draw; and that run."""
+    texts = {path: source.data for path, source in outcome.texts.items() if source.data != originals[path].data}
+    if outcome.last.failures or outcome.last.status != "ok":
+        return outcome.last, golden.draft(outcome.last, outcome.last, compare)
+    again = run(texts, tuple(dict.fromkeys(call.key for call in outcome.last.calls)))
+    return again, golden.draft(outcome.last, again, compare)
+
+
+def _record(task: Task, report: FileReport, path: Path, drafted: golden.Draft, run: Observation) -> FileReport:
+    """Write a golden; what became of it stands in the report."""
+    if report.status == "blocked":
+        return report
+    why = drafted.refused or ("" if drafted.calls else "no kernel has numbers to record")
+    if not why:
+        how = {"tool": f"mgpu-fix {__version__}", "jax": run.jax, "device": run.device, "draw_seed": DRAW_SEED}
+        why = disk.write_golden(path, golden.dump(drafted, run, how, task.tolerance))
+    if why:
+        status = "partial" if report.fixes else "unfixed"
+        return replace(report, status=status, reason="; ".join(filter(None, (report.reason, f"not recorded: {why}"))))
+    several = len(drafted.calls) > 1
+    told = f"{len(drafted.calls)} kernel call{'s' if several else ''} recorded in {disk.shown_path(str(path))}"
+    told += "".join(f"; not recorded: {label}: {reason}" for label, reason in drafted.left)
+    return replace(report, reason="; ".join(filter(None, (report.reason, told))))
+
+
 def _run(
     observer: Observer,
+    oracle: Observer | None,
     program: Program,
     proven: Mapping[str, bytes],
     texts: Mapping[str, bytes],
     draws: tuple[tuple[str, ...], ...] | None,
 ) -> Observation:
-    return observer.observe(program, {**proven, **texts}, draws)
+    seen = observer.observe(program, {**proven, **texts}, draws)
+    return with_numbers(seen, oracle.observe(program, {**proven, **texts}, draws)) if oracle else seen
 
 
 def _held_against(before: Observation, outcome: Outcome) -> tuple[Outcome, str]:
@@ -123,7 +200,9 @@ def _held_against(before: Observation, outcome: Outcome) -> tuple[Outcome, str]:
         found = after.reason
     agree = {id(v.after) for v in verdicts if v.agrees}
     kernels = tuple(
-        replace(kernel, verified_by=VerifiedBy.INTERPRETER) if id(call) in agree and kernel.verified_by else kernel
+        replace(kernel, verified_by=VerifiedBy.INTERPRETER, oracle=Oracle.ORIGINAL)
+        if id(call) in agree and kernel.verified_by
+        else kernel
         for kernel, call in zip(outcome.kernels, after.calls, strict=True)
     )
     lost = f"nothing was changed, since with the change {found}" if found else ""
@@ -153,6 +232,9 @@ def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, Fil
             remaining.setdefault(named.get(item.path, name), []).append(
                 replace(item, path=disk.shown_path(item.path) if item.path else "")
             )
+    notes: dict[str, list[Remaining]] = {}
+    for item in outcome.notes:
+        notes.setdefault(named.get(item.path, name), []).append(replace(item, path=disk.shown_path(item.path)))
     reports = {}
     for file in named.values():
         status = _status(bool(fixes.get(file)), bool(remaining.get(file)))
@@ -161,6 +243,7 @@ def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, Fil
             status=status,
             fixes=tuple(fixes.get(file, ())),
             remaining=tuple(remaining.get(file, ())),
+            notes=tuple(notes.get(file, ())),
         )
     caught = sum(r.reason.startswith("caught by the program") for r in outcome.remaining)
     kernels = tuple(replace(k, path=disk.shown_path(k.path) if k.path else "") for k in outcome.kernels)

@@ -1,23 +1,43 @@
 """How a kernel call of one run compares with the same call of another: stages, inputs, numbers."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu_fix.arrays import load
+from mgpu_fix.levels import Oracle
 from mgpu_fix.model import STAGES, KernelCall, Numbers, Observation
 
 if TYPE_CHECKING:
     import numpy as np
 
 #: relative and absolute tolerance by dtype; what is not named must be equal bit for bit
-TOLERANCE = {
+TOLERANCE: "Tolerance" = {
     "float64": (1e-12, 1e-14),
     "float32": (1e-5, 1e-6),
     "float16": (2e-3, 1e-4),
     "bfloat16": (1.6e-2, 1e-3),
 }
+Tolerance: TypeAlias = Mapping[str, tuple[float, float]]
+
+
+def tolerance(rtol: float | None, atol: float | None, usual: Tolerance = TOLERANCE) -> Tolerance:
+    """Tolerances by dtype, with those given in place of the usual ones."""
+    return {d: (r if rtol is None else rtol, a if atol is None else atol) for d, (r, a) in usual.items()}
+
+
+def loose(scale: float) -> Tolerance:
+    """Tolerances for numbers up to ``scale`` that were computed in another way, or another precision."""
+    size = max(1.0, scale)
+    return {
+        "float64": (1e-9, 1e-12 * size),
+        "float32": (1e-3, 1e-5 * size),
+        "float16": (5e-3, 1e-3 * size),
+        "bfloat16": (2e-2, 4e-3 * size),
+    }
+
 
 #: says how the outputs in two lists of array files differ, None where they agree
 Compare: TypeAlias = Callable[[Sequence[Path], Sequence[Path]], str | None]
@@ -32,7 +52,7 @@ class CallVerdict:
 
     ``lost`` says what got worse, empty where nothing did. ``inputs`` counts compared inputs, ``drawn`` random ones.
     ``hollow`` says that an output holds nothing but what the interpreter fills memory with, ``uniform`` that all inputs
-    compared were of one value each, which proves little.
+    compared were of one value each, which proves little. ``oracle`` is what the numbers were held against.
     """
 
     before: KernelCall
@@ -44,6 +64,15 @@ class CallVerdict:
     drawn: int = 0
     hollow: bool = False
     uniform: bool = False
+    oracle: Oracle = Oracle.ORIGINAL
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Numbers of a healthy run, as calls of it, and how others are compared with them."""
+
+    truth: Observation
+    compare: Compare
 
 
 def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, KernelCall | None]]:
@@ -65,14 +94,103 @@ def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, Ker
     return [(call, matches.get(i)) for i, call in enumerate(before.calls)]
 
 
-def has_oracle(call: KernelCall) -> bool:
-    """Whether a call's numbers can serve as the truth: known, and the same in two runs."""
-    return any(n.state == "known" and n.stable for n in call.numbers)
+def has_oracle(call: KernelCall, run: Observation, golden: Golden | None = None) -> bool:
+    """Whether there is a truth to hold a call of ``run`` against: its own numbers, if they are known and the same in
+    two runs, a reference, or a golden."""
+    own = any(n.state == "known" and n.stable for n in call.numbers)
+    referred = any(call.label in r.calls for r in run.referred)
+    return own or referred or (golden is not None and id(call) in recorded(run, golden.truth))
 
 
-def judge(before: Observation, after: Observation, compare: Compare) -> list[CallVerdict]:
-    """A verdict for each call of ``before``."""
-    return [_judge(b, a, before, after, compare) for b, a in pairs(before, after)]
+def judge(before: Observation, after: Observation, compare: Compare, golden: Golden | None = None) -> list[CallVerdict]:
+    """A verdict for each call of ``before`` and each that only ``after`` makes, by the first oracle that knows it:
+    ``golden``, a reference in ``after``, or what ``before`` itself computes."""
+    known = {}
+    if golden:
+        known = recorded(after, golden.truth) | recorded(before, golden.truth)
+    matched = pairs(before, after)
+    found = [
+        _settled(_judge(b, a, before, after, compare), known.get(id(b)), golden, before, after) for b, a in matched
+    ]
+    met = {id(a) for _, a in matched}
+    return found + [
+        _settled(CallVerdict(a, a, why="it was not called before"), known.get(id(a)), golden, after, after)
+        for a in after.calls
+        if id(a) not in met
+    ]
+
+
+def with_numbers(run: Observation, other: Observation) -> Observation:
+    """A run with the numbers that the ``other`` one of the same program gives, which another JAX made."""
+    given = {id(a): b for a, b in pairs(run, other) if b is not None}
+    ends = f"under JAX {other.jax} the program does not come to it: {other.reason or other.status}"
+
+    def taken(call: KernelCall) -> KernelCall:
+        twin = given.get(id(call))
+        if twin is None:
+            return replace(call, numbers=tuple(replace(n, state="unknown", why=ends) for n in call.numbers))
+        here = tuple(
+            replace(n, outputs=tuple(map(str, _files(other, n.outputs))), draw=tuple(map(str, _files(other, n.draw))))
+            for n in twin.numbers
+        )
+        return replace(call, numbers=here)
+
+    return replace(run, calls=tuple(map(taken, run.calls)), referred=other.referred)
+
+
+def strays(observation: Observation, compare: Compare, golden: Golden | None = None) -> list[CallVerdict]:
+    """Verdicts on the calls of a run that its golden or a reference contradicts."""
+    found = judge(observation, observation, compare, golden)
+    return [v for v in found if v.agrees is False and v.after is not None and not v.after.failures]
+
+
+def recorded(observation: Observation, golden: Observation) -> dict[int, KernelCall]:
+    """What is recorded of each call, which is known by its kernel's name, its shapes and its place among its like."""
+    queues: dict[tuple[str, ...], list[KernelCall]] = {}
+    for call in golden.calls:
+        queues.setdefault((call.name, *call.key), []).append(call)
+    met: Counter[tuple[str, ...]] = Counter()
+    found = {}
+    for call in observation.calls:
+        like = (call.name, *call.key)
+        if met[like] < len(queues.get(like, ())):
+            found[id(call)] = queues[like][met[like]]
+        met[like] += 1
+    return found
+
+
+def _settled(
+    verdict: CallVerdict,
+    recorded: KernelCall | None,
+    golden: Golden | None,
+    before: Observation,
+    after: Observation,
+) -> CallVerdict:
+    """A verdict by the original, or that of a better oracle in its place: but a healthy call computes what it did, and
+    what contradicted it before has no say in whether it is worse off now."""
+    b, a = verdict.before, verdict.after
+    healthy = not b.failures and before is not after
+    if a is None or (verdict.lost and (healthy or verdict.agrees is None)):
+        return verdict
+    known = [r for r in after.referred if a.label in r.calls and r.agrees is not None]
+    strayed = healthy and any(r.agrees is False for r in before.referred if b.label in r.calls)
+    wrong = next((r for r in known if not r.agrees and not strayed), None)
+    # What the user names outweighs a golden.
+    if recorded is not None and golden is not None and not (wrong and wrong.given):
+        mine = replace(verdict, oracle=Oracle.GOLDEN)
+        found = _compared(mine, recorded, a, golden.truth, after, golden.compare)
+        was = _compared(mine, recorded, b, golden.truth, before, golden.compare).agrees if healthy else None
+        if found.agrees or (found.agrees is False and was is not False):
+            return found
+    if wrong:
+        why = f"{wrong.function} differs from {wrong.reference}: {wrong.why}"
+        return CallVerdict(b, a, False, why, lost=why, oracle=Oracle.REFERENCE)
+    right = next((r for r in known if r.agrees), None)
+    # Not all that a kernel computes need come out of the function that calls it.
+    if right and verdict.agrees is not False:
+        drawn = int(right.drawn)
+        return CallVerdict(b, a, True, inputs=1, drawn=drawn, uniform=right.uniform, oracle=Oracle.REFERENCE)
+    return verdict
 
 
 def _judge(
@@ -82,10 +200,18 @@ def _judge(
         return CallVerdict(b, None, lost=f"{b.name} is no longer called")
     if STAGES.index(a.stage) < STAGES.index(b.stage):
         return CallVerdict(b, a, lost=f"{b.name} now stops at {a.stage}")
+    return _compared(CallVerdict(b, a), b, a, before, after, compare)
+
+
+def _compared(
+    verdict: CallVerdict, b: KernelCall, a: KernelCall, before: Observation, after: Observation, compare: Compare
+) -> CallVerdict:
+    """``verdict`` with what comparing the numbers of ``a`` with the true ones of ``b`` says."""
+    verdict = replace(verdict, agrees=None, why="", lost="")
     known = [n for n in b.numbers if n.state == "known" and n.stable]
     if not known:
         whys = [n.why or "two runs of it differ" for n in b.numbers]
-        return CallVerdict(b, a, why=whys[0] if whys else "its numbers were not asked for")
+        return replace(verdict, why=whys[0] if whys else "its numbers were not asked for")
     inputs = drawn = 0
     hollow, uniform = False, True
     why = "its inputs changed"
@@ -102,13 +228,14 @@ def _judge(
                 if difference == HOLLOW:
                     hollow = True
                 elif difference:
-                    return CallVerdict(b, a, False, difference, lost=f"{b.name} computes something else: {difference}")
+                    what = "computes something else" if verdict.oracle is Oracle.ORIGINAL else "differs from its golden"
+                    return replace(verdict, agrees=False, why=difference, lost=f"{b.name} {what}: {difference}")
         inputs += 1
         drawn += bool(numbers.draw and twin.draw)
-        uniform = uniform and numbers.uniform and not drawn
+        uniform = uniform and twin.uniform and not drawn
     if not inputs:
-        return CallVerdict(b, a, why=why)
-    return CallVerdict(b, a, True, "", inputs=inputs, drawn=drawn, hollow=hollow, uniform=uniform)
+        return replace(verdict, why=why)
+    return replace(verdict, agrees=True, inputs=inputs, drawn=drawn, hollow=hollow, uniform=uniform)
 
 
 def _files(observation: Observation, names: Sequence[str]) -> list[Path]:
@@ -130,8 +257,8 @@ def known_numbers(call: KernelCall) -> list[Numbers]:
     return [n for n in call.numbers if n.state == "known"]
 
 
-def compare_files(mine: Sequence[Path], theirs: Sequence[Path]) -> str | None:
-    """How two kernels' outputs differ: count, dtype, shape, then values within :data:`TOLERANCE`; NaN equals NaN.
+def compare_files(mine: Sequence[Path], theirs: Sequence[Path], tolerance: Tolerance = TOLERANCE) -> str | None:
+    """How two kernels' outputs differ: count, dtype, shape, then values within ``tolerance``; NaN equals NaN.
     :data:`HOLLOW` where they agree, but one was never written.
 
     Files are ``NUMBER.DTYPE.npy``; nothing is unpickled.
@@ -141,7 +268,7 @@ def compare_files(mine: Sequence[Path], theirs: Sequence[Path]) -> str | None:
     hollow = False
     for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
         expected, got = load(a), load(b)
-        difference = compare_arrays(expected, got)
+        difference = compare_arrays(expected, got, tolerance)
         if difference:
             return f"output {i}: {difference}" if len(mine) > 1 else difference
         hollow = hollow or is_hollow(got)
@@ -160,7 +287,7 @@ def is_hollow(array: "np.ndarray") -> bool:
         return bool(np.isnan(array.astype(np.float64)).all())
 
 
-def compare_arrays(expected: "np.ndarray", got: "np.ndarray") -> str | None:
+def compare_arrays(expected: "np.ndarray", got: "np.ndarray", tolerance: Tolerance = TOLERANCE) -> str | None:
     """How ``got`` differs from ``expected``, with the largest absolute, relative and ulp error and where it is."""
     import numpy as np
 
@@ -175,7 +302,7 @@ def compare_arrays(expected: "np.ndarray", got: "np.ndarray") -> str | None:
     a, b = (x if exact else x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (expected, got))
     same = a == b
     if not exact:
-        rtol, atol = TOLERANCE.get(expected.dtype.name, (0.0, 0.0))
+        rtol, atol = tolerance.get(expected.dtype.name, (0.0, 0.0))
         with np.errstate(invalid="ignore"):
             close = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= atol + rtol * np.abs(a))
         same |= (np.isnan(a) & np.isnan(b)) | close

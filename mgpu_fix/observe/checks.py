@@ -73,7 +73,8 @@ class Checks:
         seen = self._shared | self.probe.interpreter.touched
         span = locate.stop_span(error) if error is not None else None
         unproven = bool(seen & self.probe.interpreter.placeholders)
-        self.failed.setdefault(name, Check(name, "" if known else why, span, tuple(sorted(seen)), unproven))
+        kernels = tuple(sorted({label.partition(" ")[0] for label in seen}))
+        self.failed.setdefault(name, Check(name, "" if known else why, span, kernels, unproven))
 
     def reason(self) -> str:
         """One line on what fails; empty where it is told already."""

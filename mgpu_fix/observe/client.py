@@ -14,7 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu_fix.model import Check, Facts, Failure, Function, KernelCall, Observation, digest, from_json, to_json
+from mgpu_fix.model import (
+    Check,
+    Facts,
+    Failure,
+    Function,
+    KernelCall,
+    Observation,
+    Referred,
+    digest,
+    from_json,
+    to_json,
+)
+from mgpu_fix.observe import start
 from mgpu_fix.observe.command import Command
 from mgpu_fix.observe.run import OWN, Request, span_or_none
 
@@ -34,7 +46,8 @@ class Program:
     ``command`` in its place.
 
     ``timeout`` (seconds) bounds the first run; later ones get that much beyond what it took, and never less than three
-    times as much. ``budget`` bounds the interpreter, in seconds a kernel.
+    times as much. ``budget`` bounds the interpreter, in seconds a kernel. ``reference`` names a function to hold the
+    numbers against, within ``rtol`` and ``atol``.
     """
 
     path: str
@@ -46,12 +59,17 @@ class Program:
     arch: str = "sm_90a"
     include_caught: bool = False
     cold: bool = False
+    reference: str = ""
+    rtol: float | None = None
+    atol: float | None = None
 
 
 class Observer:
-    """Runs programs in forks of one warm process. Use as a context manager; :meth:`start` early, it imports JAX."""
+    """Runs programs in forks of one warm process of ``python``. Use as a context manager; :meth:`start` early, since it
+    imports JAX."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str = sys.executable) -> None:
+        self.python = python
         self._process: subprocess.Popen[bytes] | None = None
         self._hello: dict[str, Any] | None = None
         self._folder: str | None = None
@@ -83,7 +101,7 @@ class Observer:
         if self._process is None:
             self._process = subprocess.Popen(
                 # -P: the working directory is the user's, and may hold a random.py.
-                [sys.executable, "-P", "-m", "mgpu_fix.observe.server", self.folder],
+                [self.python, "-P", start.__file__, "mgpu_fix.observe.server", self.folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=open(os.path.join(self.folder, "server.txt"), "wb"),  # noqa: SIM115 (the child's)
@@ -114,12 +132,16 @@ class Observer:
         """Version of the JAX that runs programs. Raises ObserverError where there is none."""
         hello = self._greeting()
         if hello["error"]:
-            raise ObserverError(f"JAX does not import here: {hello['error']}")
+            raise ObserverError(f"JAX does not import {self._place}: {hello['error']}")
         if not hello["jax"]:
-            raise ObserverError("JAX is not installed beside mgpu-fix; install it with: pip install 'jax>=0.10.2'")
+            raise ObserverError(f"JAX is not installed {self._place}; install it with: pip install 'jax>=0.10.2'")
         if _version(hello["jax"]) < (0, 10, 2):
             raise ObserverError(f"JAX {hello['jax']} is too old; mgpu-fix needs 0.10.2 or newer")
         return str(hello["jax"])
+
+    @property
+    def _place(self) -> str:
+        return "beside mgpu-fix" if self.python == sys.executable else f"for {self.python}"
 
     @property
     def capabilities(self) -> dict[str, bool]:
@@ -141,7 +163,9 @@ class Observer:
             line = self._process.stdout.readline()
         if not line:
             said = Path(self.folder, "server.txt").read_text(errors="replace").strip().splitlines()
-            raise ObserverError(f"the process that runs programs ended: {said[-1] if said else 'no message'}")
+            raise ObserverError(
+                f"the process of {self.python} that runs programs ended: {said[-1] if said else 'no message'}"
+            )
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -188,6 +212,9 @@ class Observer:
             timeout=max(3 * self._slowest, self._slowest + program.timeout),
             arch=program.arch,
             include_caught=program.include_caught,
+            reference=program.reference,
+            rtol=program.rtol,
+            atol=program.atol,
             draws=draws,
             skip=self._skip,
             preset=self._preset,
@@ -219,6 +246,7 @@ class Observer:
         callables: tuple[str, ...] = ()
         checks: tuple[Check, ...] = ()
         loaded: tuple[str, ...] = ()
+        referred: tuple[Referred, ...] = ()
         others, children = 0, False
         for kind, value in _events(folder / "events.jsonl"):
             match kind:
@@ -246,6 +274,8 @@ class Observer:
                     loaded = tuple(value)
                 case "children":
                     children = True
+                case "referred":
+                    referred = tuple(from_json(Referred, v) for v in value)
                 case "end":
                     end = value
         output = ""
@@ -276,6 +306,7 @@ class Observer:
             checks=checks,
             loaded=loaded,
             children=children,
+            referred=referred,
             seconds=seconds,
         )
         large = tuple(c.label for c in calls.values() if any("too large" in n.why for n in c.numbers))

@@ -36,7 +36,7 @@ class Interpreter:
         #: seconds and runs by label: kernels that differ in what they close over share one budget
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._runs: Counter[str] = Counter()
-        #: names of kernels whose values the program was given since somebody last cleared this, and of those of which
+        #: labels of calls whose values the program was given since somebody last cleared this, and of those of which
         #: some were placeholders
         self.touched: set[str] = set()
         self.placeholders: set[str] = set()
@@ -46,7 +46,7 @@ class Interpreter:
     def run(self, call: Call, values: list[np.ndarray], constants: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
         """Outputs of the intended kernel and final values of its Refs; zeros where it cannot be run. Keeps a record."""
         with self._lock:
-            self.touched.add(call.kernel.name)
+            self.touched.add(call.label)
             operands = [*constants, *values]
             inputs = digest_arrays(operands)
             if inputs in call.results:
@@ -55,7 +55,7 @@ class Interpreter:
             outs = None if why else self._execute(call, operands)
             kept = len(call.numbers) < KEPT_CALLS
             if outs is None:
-                self.placeholders.add(call.kernel.name)
+                self.placeholders.add(call.label)
                 if kept:
                     state = "unknown" if call.unknown and call.error is not None else "tainted"
                     call.numbers.append(Numbers(state, inputs, why=call.unknown or why))

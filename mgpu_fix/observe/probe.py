@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Probe:
         self._tracing = Tracing()
         self._lock = threading.RLock()
         self._process = os.getpid()
+        self._closed = False
         self._made: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ patching
@@ -302,11 +303,11 @@ class Probe:
         if os.getpid() != self._process:
             # What runs the numbers has threads, which a fork does not have: it would wait for them for ever.
             raise RuntimeError("mgpu-fix runs no kernel in a process that the program forked")
-        self.interpreter.touched.add(kernel.name)
         flat, tree = jax.tree.flatten(operands)
         flat = [v if hasattr(v, "dtype") else jnp.asarray(v) for v in flat]
         with self._lock:
             call = self._observed(kernel, flat, tree)
+            self.interpreter.touched.add(call.label)
             self.records.met_again(call)
         if call.error is not None and self.records.caught_here(call.error):
             raise call.error
@@ -317,6 +318,8 @@ class Probe:
         # JAX traces a kernel at every call, so what it reads of the program's state counts as it is now.
         key = fingerprint([kernel.identity, kernel.body, str(tree), [jaxseam.type_of(v) for v in flat]])
         call = self.calls.get(key)
+        if call is None and self._closed:
+            raise RuntimeError(f"the program does not call {kernel.name} so")
         if call is None:
             avals, refs = [jaxseam.aval_of(v) for v in flat], [jaxseam.is_ref(v) for v in flat]
             call = self.calls[key] = Call(kernel, avals, refs, tree, locate.call_site(), len(self.calls))
@@ -443,6 +446,15 @@ class Probe:
             return self._stores(call, self._traced(call, Trace("dropped", call.kernel, call.width)).jaxpr)
         except Exception:
             return None
+
+    @contextlib.contextmanager
+    def no_more_kernels(self) -> Iterator[None]:
+        """Refuse calls that the program did not make."""
+        self._closed = True
+        try:
+            yield
+        finally:
+            self._closed = False
 
     def settled(self) -> list[Call]:
         """All calls, once no thread of the program's is in the middle of looking at one."""

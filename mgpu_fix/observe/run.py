@@ -9,11 +9,8 @@ import atexit
 import contextlib
 import functools
 import importlib.util
-import inspect
 import json
-import math
 import os
-import re
 import sys
 import threading
 import traceback
@@ -23,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mgpu_fix.model import Span, from_json, to_json
+from mgpu_fix.model import Referred, Span, from_json, to_json
 from mgpu_fix.observe.command import Command
 from mgpu_fix.observe.launch import Unusable, prepare
 
@@ -37,7 +34,8 @@ OWN = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_TRACEBACK_FILTERING")
 class Request:
     """What to run and how. ``overlay`` maps paths to files that hold the text to serve. ``draws`` are the kernel-call
     keys to prove on one more draw, None for those that failed. ``skip`` names kernels that are too large to interpret.
-    ``budget`` is in seconds per kernel."""
+    ``budget`` is in seconds per kernel. ``reference`` names a function that computes the same; ``rtol`` and ``atol``
+    bound how far they may differ."""
 
     command: Command
     folder: str
@@ -48,6 +46,9 @@ class Request:
     timeout: float = 60.0
     arch: str = "sm_90a"
     include_caught: bool = False
+    reference: str = ""
+    rtol: float | None = None
+    atol: float | None = None
     draws: tuple[tuple[str, ...], ...] | None = None
     skip: tuple[str, ...] = ()
     preset: dict[str, str] = field(default_factory=dict)
@@ -58,8 +59,6 @@ class Request:
 MOST_MODULES = 200
 #: packages that parse arguments, and end a program that was given none
 PARSERS = ("argparse", "click", "typer", "absl", "fire", "docopt")
-#: the largest array that --arg makes
-MOST_ELEMENTS = 1 << 28
 
 #: described devices by architecture: compute capability, name, streaming multiprocessors
 DEVICES = {
@@ -114,7 +113,7 @@ def _redirect(output: Path) -> None:
 
 
 def _perform(request: Request, folder: Path, emit: Any) -> None:
-    from mgpu_fix.observe import jaxseam, locate, overlay
+    from mgpu_fix.observe import examples, jaxseam, locate, overlay
     from mgpu_fix.observe.checks import Checks
     from mgpu_fix.observe.probe import Probe
 
@@ -133,12 +132,15 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     handlers = _take_exit_handlers()
     end: dict[str, Any] = {"status": "ok", "exit_code": 0, "reason": "", "span": None}
     namespace: dict[str, Any] = {}
+    example = reference = None
     try:
         module, start = prepare(request.command, checks.run_pytest)
         namespace = module.__dict__
         start()
-        if request.call or not probe.calls:
-            _call_kernel(request, namespace)
+        example = examples.find(request.call, request.args, namespace) if request.call or not probe.calls else None
+        if example:
+            example.function(*example.args)
+        reference = examples.reference(request.reference, namespace)
         _finish(handlers)
     except SystemExit as e:
         end["exit_code"] = int(e.code) if isinstance(e.code, int) else 0 if e.code is None else 1
@@ -162,6 +164,24 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
         emit("children", True)
     emit("end", to_json(end))
     probe.prove_more(None if request.draws is None else frozenset(request.draws))
+    if reference:
+        emit("referred", _referred(request, probe, namespace, reference))
+
+
+def _referred(request: Request, probe: Any, namespace: dict[str, Any], reference: Callable[..., Any]) -> list[Referred]:
+    """What the program computes, held against a reference: the function that it is of, or else its one kernel."""
+    from mgpu_fix.observe import examples
+
+    trial = examples.Trial(probe, reference, bool(request.reference), request.rtol, request.atol)
+    try:
+        example = examples.find(request.call, request.args, namespace)
+    except Exception:
+        example = None
+    if example:
+        return [trial.of_example(example)]
+    calls = probe.settled()
+    one = len({call.kernel.name for call in calls}) == 1
+    return [trial.of_call(call) for call in calls] if one and request.reference else []
 
 
 def _loaded(before: frozenset[str]) -> list[str]:
@@ -175,46 +195,6 @@ def _namespaces(before: frozenset[str]) -> list[dict[str, Any]]:
     # __main__ was there before, as another module.
     mine = [module for name, module in list(sys.modules.items()) if name not in before or name == "__main__"]
     return [dict(object.__getattribute__(m, "__dict__")) for m in mine if isinstance(m, types.ModuleType)]
-
-
-def _call_kernel(request: Request, namespace: dict[str, Any]) -> None:
-    """Call the kernel named, with arguments of the shapes given or from the module's ``example_args()``."""
-    name = request.call or "kernel"
-    function = namespace.get(name)
-    if request.call and not callable(function):
-        raise Unusable(f"it defines no function {name!r}; --call names one at module level")
-    examples = namespace.get("example_args")
-    if not callable(function) or not (request.call or callable(examples)):
-        return
-    args = tuple(map(_argument, request.args))
-    if not request.args and callable(examples):
-        args = examples()
-        if not isinstance(args, (tuple, list)):
-            raise Unusable("example_args() must return a tuple with one array for each operand")
-    try:
-        inspect.signature(function).bind(*args)
-    except (TypeError, ValueError) as e:
-        raise Unusable(f"{name} cannot be called with {len(args)} arguments ({e}); give each one with --arg") from None
-    function(*args)
-
-
-def _argument(spec: str) -> Any:
-    """An array from JAX's short text for its type, e.g. ``f32[128,128]``: counting up, so that no two rows agree."""
-    import jax.numpy as jnp
-    import numpy as np
-
-    kinds = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint", "bool": "bool"}
-    parts = re.fullmatch(r"(bf|f|s|i|u|bool)(\d*)\[((?:\d+(?:,\d+)*)?)\]", spec)
-    try:
-        if parts is None:
-            raise ValueError
-        dtype = jnp.dtype(kinds[parts[1]] + parts[2])
-    except (TypeError, ValueError):
-        raise Unusable(f"--arg {spec!r} is no type; write it like f32[128,128] or bf16[64]") from None
-    dims = tuple(int(n) for n in parts[3].split(",") if n)
-    if math.prod(dims) > MOST_ELEMENTS:
-        raise Unusable(f"--arg {spec} is too large to make here; call the kernel at a smaller shape")
-    return jnp.asarray((np.arange(int(np.prod(dims))) % 251).reshape(dims)).astype(dtype)
 
 
 def _finish(handlers: list[Callable[[], object]]) -> None:

@@ -19,6 +19,7 @@ import warnings
 from typing import Any, NoReturn
 
 from mgpu_fix.model import from_json, to_json
+from mgpu_fix.observe import start
 from mgpu_fix.observe.run import Request, perform
 
 
@@ -33,7 +34,7 @@ def warm_up() -> str:
         if e.name != "jax":
             raise
         return ""
-    from mgpu_fix.observe import checks, locate, overlay, probe  # noqa: F401
+    from mgpu_fix.observe import checks, examples, locate, overlay, probe  # noqa: F401
 
     return str(jax.__version__)
 
@@ -47,7 +48,7 @@ def can_fork() -> bool:
     return not jaxseam.backend_started()
 
 
-def serve() -> None:
+def main() -> None:
     """Answer requests until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -99,7 +100,7 @@ def _spawn(request: Request) -> int:
     path = os.path.join(request.folder, "request.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(to_json(request), f)
-    command = [sys.executable, "-P", "-c", "from mgpu_fix.observe.run import main; main()", path]
+    command = [sys.executable, "-P", start.__file__, "mgpu_fix.observe.run", path]
     environment = {**os.environ, **request.preset}
     with open(os.path.join(request.folder, "output.txt"), "ab") as out:
         process = subprocess.Popen(
@@ -163,7 +164,3 @@ def _has_input() -> bool:
     except OSError:
         return False
     return int.from_bytes(size, sys.byteorder) > 0
-
-
-if __name__ == "__main__":
-    serve()

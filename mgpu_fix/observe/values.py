@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from mgpu_fix.arrays import DRAW_SEED
 from mgpu_fix.model import Param, Tree
 from mgpu_fix.observe import jaxseam, locate
 
@@ -115,7 +116,7 @@ def digest_arrays(arrays: Sequence[np.ndarray]) -> str:
 
 def draw_like(values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     """The same shapes with random floats from a fixed seed, everything else as it was given; None if no float is."""
-    rng = np.random.default_rng(20240229)
+    rng = np.random.default_rng(DRAW_SEED)
     random = [v.dtype.kind not in "biuc" and not v.dtype.name.startswith(("int", "uint")) for v in values]
     if not any(random):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mgpu_fix.levels import VerifiedBy
+from mgpu_fix.levels import Oracle, VerifiedBy
 from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
@@ -39,7 +39,8 @@ class TextReport:
         for item in file.remaining:
             yield from self._remaining(item)
         for item in file.notes:
-            yield f"  {self.paint('note', 'yellow')} {_place(item)}: {item.code}: {item.message}: {item.reason}"
+            what = ": ".join(filter(None, (_place(item), item.code, item.message, item.reason)))
+            yield f"  {self.paint('note', 'yellow')} {what}"
         if file.reason and file.status != "blocked":
             yield f"  note: {file.reason}"
         stops = file.stopped or "program stops" in file.reason
@@ -87,8 +88,8 @@ class TextReport:
     def _proof(self, kernel: ProvenKernel, report: Report) -> str:
         arch = report.device.removeprefix("described ")
         text = f"{kernel.inputs}; lowers for {arch}"
-        if kernel.verified_by is VerifiedBy.INTERPRETER:
-            text += "; equal to the interpreter's run of what your original means"
+        if kernel.oracle:
+            text += f"; equal to {_ORACLE[kernel.oracle]}"
         elif kernel.note:
             text += f"; numbers not compared: {kernel.note}"
         return text
@@ -107,6 +108,11 @@ def _place(item: Remaining) -> str:
     return ":".join(str(p) for p in (item.path, item.line, item.column) if p) or "?"
 
 
+_ORACLE = {
+    Oracle.GOLDEN: "its golden file",
+    Oracle.REFERENCE: "its reference, run by the interpreter",
+    Oracle.ORIGINAL: "the interpreter's run of what your original means",
+}
 _PROVEN = {
     None: "unverified",
     VerifiedBy.GOLDEN: "equal to its golden file",
