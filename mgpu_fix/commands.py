@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mgpu_fix import __version__
+from mgpu_fix import __version__, golden
 from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import Output, OutputError, Progress, UsageError, is_terminal, say
 from mgpu_fix.engine import Options
@@ -26,6 +26,10 @@ ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 def repair(task: Task, output: Output, observer: Observer | None, oracle_python: str = "") -> int:
     """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
     _check(task.options)
+    places = [golden.place(name, task.goldens) for name in task.files]
+    shared = next((path for path in places if task.goldens and places.count(path) > 1), None)
+    if shared:
+        raise UsageError(f"--golden: two of the files would share {shared}")
     with (
         _running(observer) as running,
         _oracle(oracle_python) as oracle,

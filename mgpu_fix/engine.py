@@ -21,6 +21,7 @@ from mgpu_fix.model import (
     KernelCall,
     Observation,
     ProvenKernel,
+    Referred,
     Remaining,
     Tried,
     digest,
@@ -184,6 +185,7 @@ class Engine:
         strays = [(v, self._stray(v)) for v in verify.strays(last, self.compare, self.golden)]
         given = {r.reference for r in last.referred if r.given}
         notes = tuple(told for v, told in strays if v.oracle is Oracle.REFERENCE and not given)
+        notes += tuple(_unused(r) for r in last.referred if r.given and r.agrees is None)
         remaining += tuple(told for _, told in strays if told not in notes)
         return Outcome(texts, self.first, last, fixes, remaining, self._proofs(last, fixed), notes)
 
@@ -191,9 +193,7 @@ class Engine:
         """A kernel that nothing fails in, and whose numbers are not those that they should be."""
         golden = verdict.oracle is Oracle.GOLDEN
         kind = "GoldenMismatch" if golden else "ReferenceMismatch"
-        reason = (
-            "if they are right, golden record (or apply --update-golden) takes them" if golden else "nothing failed"
-        )
+        reason = "no error explains it" + ("; if it is right, golden record takes it" if golden else "")
         span = verdict.before.span
         path, line = (span.path, span.line) if span else ("", None)
         name = verdict.before.name
@@ -565,6 +565,12 @@ class Engine:
 
 
 _BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}
+
+
+def _unused(referred: Referred) -> Remaining:
+    """A reference that the user named and that said nothing."""
+    message = f"{referred.function} was not held against {referred.reference}: {referred.why}"
+    return Remaining(None, "compare", "ReferenceUnused", message, "", None, None, "it proves nothing")
 
 
 def _failing(observation: Observation) -> tuple[Check, ...]:

@@ -116,7 +116,7 @@ def load(path: Path, folder: Path, rtol: float | None, atol: float | None) -> ve
             if head["format"] != _FORMAT:
                 raise GoldenError(f"{path} is of format {head['format']}; this mgpu-fix reads {_FORMAT}")
             calls = tuple(map(_call, head["calls"]))
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             for name in (name for c in calls for n in c.numbers for name in (*n.outputs, *n.draw)):
                 if not _ARRAY.fullmatch(name):
                     raise ValueError(f"no array is called {name!r}")

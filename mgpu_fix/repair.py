@@ -234,7 +234,9 @@ def _reports(name: str, outcome: Outcome, files: Sequence[str]) -> dict[str, Fil
             )
     notes: dict[str, list[Remaining]] = {}
     for item in outcome.notes:
-        notes.setdefault(named.get(item.path, name), []).append(replace(item, path=disk.shown_path(item.path)))
+        notes.setdefault(named.get(item.path, name), []).append(
+            replace(item, path=disk.shown_path(item.path) if item.path else "")
+        )
     reports = {}
     for file in named.values():
         status = _status(bool(fixes.get(file)), bool(remaining.get(file)))
