@@ -33,7 +33,7 @@ def loose(scale: float) -> Tolerance:
     size = max(1.0, scale)
     return {
         "float64": (1e-9, 1e-12 * size),
-        "float32": (1e-3, 1e-5 * size),
+        "float32": (1e-4, 1e-5 * size),
         "float16": (5e-3, 1e-3 * size),
         "bfloat16": (2e-2, 4e-3 * size),
     }
