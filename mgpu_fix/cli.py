@@ -58,7 +58,9 @@ Call = Annotated[str, typer.Option(metavar="NAME", help="Call this module-level 
 Arg = Annotated[list[str], typer.Option(metavar="TYPE", help="An argument of --call: f32[128,128], bf16[64], ...")]
 Timeout = Annotated[float, typer.Option(help="Seconds that a run may take beyond the first one.", min=1)]
 Budget = Annotated[float, typer.Option(help="Seconds that the interpreter may spend on each kernel.", min=0)]
-Arch = Annotated[str, typer.Option(help="GPU to lower for: sm_90a (Hopper) or sm_100a (Blackwell).")]
+Arch = Annotated[
+    str, typer.Option(metavar="GPU", help="sm_90a (Hopper) or sm_100a (Blackwell); compiling else goes by the kernel.")
+]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
 From = Annotated[str, typer.Option("--from", metavar="V", help="The JAX that the code was written for.")]
@@ -90,7 +92,7 @@ def apply(
     arg: Arg = [],  # noqa: B006 (typer reads the default)
     timeout: Timeout = 60.0,
     interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
+    arch: Arch = "",
     include_caught: Caught = False,
     cold: Cold = False,
     output_format: OutputFormat = Format.TEXT,
@@ -123,7 +125,7 @@ def check(
     arg: Arg = [],  # noqa: B006
     timeout: Timeout = 60.0,
     interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
+    arch: Arch = "",
     include_caught: Caught = False,
     cold: Cold = False,
     output_format: OutputFormat = Format.TEXT,
@@ -161,7 +163,7 @@ def upgrade(
     arg: Arg = [],  # noqa: B006
     timeout: Timeout = 60.0,
     interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
+    arch: Arch = "",
     cold: Cold = False,
     output_format: OutputFormat = Format.TEXT,
     color: Color = Colour.AUTO,

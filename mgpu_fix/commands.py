@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from mgpu_fix import __version__
@@ -12,6 +12,7 @@ from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
+from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.repair import Task, carry_out, exit_code
@@ -26,6 +27,10 @@ def repair(task: Task, output: Output, observer: Observer | None) -> int:
     """``apply`` and ``check``."""
     _check(task.options)
     with _running(observer) as running, Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
+        if task.options.require is VerifiedBy.COMPILED:
+            why = running.unable_to_compile(task.program.arch or DESCRIBED)
+            if why:
+                raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
         report = carry_out(task, running, load(), progress.say)
     Teller(output, task.mode == "apply").whole(report)
     return exit_code(report, task.mode)
@@ -67,6 +72,7 @@ def doctor(observer: Observer | None) -> int:
     known = load().rules
     with _running(observer) as running:
         can, jax = running.capabilities, running.jax
+        unable = {arch: running.unable_to_compile(arch) for arch in DEVICES}
     lines = [
         f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}",
         f"JAX       {jax}",
@@ -79,12 +85,22 @@ def doctor(observer: Observer | None) -> int:
             if can["warps"]
             else ["          a newer JAX (0.11.2, on Python 3.12) also interprets warp-level regions"]
         ),
-        "compiled  no: this version of mgpu-fix does not compile to PTX",
+        *_compiles(unable),
         "gpu       no: this version of mgpu-fix runs no kernel on a GPU",
         f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}",
     ]
     say("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _compiles(unable: Mapping[str, str]) -> Iterator[str]:
+    """What is said of compiling: for which GPUs, and why not for others."""
+    able = [arch for arch, why in unable.items() if not why]
+    if able:
+        yield f"compiled  yes: to machine code, for {' and '.join(able)}"
+    for why in dict.fromkeys(filter(None, unable.values())):
+        archs = [arch for arch, reason in unable.items() if reason == why]
+        yield f"compiled  no{f' for {archs[0]}' if able else ''}: {why}"
 
 
 def program(
@@ -99,7 +115,7 @@ def program(
     cold: bool,
 ) -> Program:
     """How programs are to be run. Raises UsageError."""
-    if arch not in DEVICES:
+    if arch and arch not in DEVICES:
         raise UsageError(f"--arch {arch} is not known; it is one of {', '.join(DEVICES)}")
     if args and not call:
         raise UsageError("--arg needs --call NAME, the kernel that takes it")
@@ -135,7 +151,7 @@ def _check(options: Options) -> None:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")
     if not VerifiedBy.INTERPRETER.satisfies(options.require):
         raise UsageError(
-            f"this version cannot prove by {options.require.value}; --require takes interpreter or lowered"
+            f"this version cannot prove by {options.require.value}; --require takes interpreter, compiled or lowered"
         )
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from mgpu_fix import verify
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule
-from mgpu_fix.levels import Applicability, VerifiedBy
+from mgpu_fix.levels import Applicability, VerifiedBy, weakest
 from mgpu_fix.model import (
     Candidate,
     Check,
@@ -163,7 +163,7 @@ class Engine:
             # step by step from its end; what the others need is found again without it.
             self._ban(ban)
         problems = self._problems(last, texts, excluded)
-        fixes = tuple(self._fix(step, last) for step in steps)
+        fixes = tuple(self._fix(step, last, steps[i + 1 :]) for i, step in enumerate(steps))
         fixed = frozenset(itertools.chain.from_iterable(step.kernels for step in steps))
         remaining = tuple(self._remaining(p, texts) for p in problems)
         return Outcome(texts, self.first, last, fixes, remaining, self._proofs(last, fixed))
@@ -429,14 +429,22 @@ class Engine:
                     return f"no numbers prove it: {verdict.why}"
                 if verdict.uniform:
                     return f"its numbers prove little: every operand of {kernel} holds one value only"
-            level = VerifiedBy.INTERPRETER if verdict.agrees else VerifiedBy.LOWERED
-            if not level.satisfies(self.options.require):
-                return f"{kernel} is proven by {_BY[level]} only, --require {self.options.require.value} asks for more"
+            level, least = _level(bool(verdict.agrees), verdict.after), self.options.require
+            if not level.satisfies(least) or (least is VerifiedBy.COMPILED and not verdict.after.resources):
+                why = f" ({verdict.after.uncompiled})" if verdict.after.uncompiled else ""
+                return f"{kernel} is proven by {_BY[level]} only{why}, --require {least.value} asks for more"
         return ""
 
-    def _fix(self, step: _Step, last: Observation) -> Fix:
+    def _fix(self, step: _Step, last: Observation, later: list[_Step]) -> Fix:
         verdicts = [v for v in verify.judge(self.baseline, last, self.compare) if v.before.name in step.kernels]
         proven = bool(verdicts) and all(v.agrees for v in verdicts)
+        pairs = [(v.before, v.after) for v in verdicts if v.after]
+        # A declaration that failed hid the kernel's calls from the first run.
+        pairs = pairs or [(c, c) for c in last.calls if c.name in step.kernels]
+        level = weakest(_level(proven, call) for _, call in pairs)
+        costs = [step.option.candidate.cost]
+        if not any(step.kernels & other.kernels for other in later):
+            costs += [verify.takes_more(before, after) for before, after in pairs]
         path = step.before.path
         span = step.problem.failure.span
         line = column = None
@@ -450,13 +458,13 @@ class Engine:
             name=rule.name,
             title=step.option.candidate.title,
             applicability=step.option.applicability,
-            verified_by=VerifiedBy.INTERPRETER if proven else VerifiedBy.LOWERED,
+            verified_by=level,
             path=path,
             kernel=step.problem.failure.kernel,
             line=line,
             column=column,
             diff=unified_diff(path, step.before.data, step.before.edited(step.edits).data),
-            cost=step.option.candidate.cost,
+            cost="; ".join(dict.fromkeys(filter(None, costs))),
             tried=tuple(step.problem.tried),
         )
 
@@ -515,10 +523,10 @@ class Engine:
 
     def _proof(self, call: KernelCall, verdict: verify.CallVerdict | None, fixed: bool) -> ProvenKernel:
         broken = bool(call.failures)
-        agrees = verdict is not None and verdict.agrees and fixed
+        agrees = verdict is not None and bool(verdict.agrees) and fixed
         level = None
         if call.stage == "run" and not broken:
-            level = VerifiedBy.INTERPRETER if agrees else VerifiedBy.LOWERED
+            level = _level(agrees, call)
         inputs = ", ".join(call.avals) or "no operands"
         note = ""
         if fixed and verdict is not None:
@@ -527,11 +535,23 @@ class Engine:
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
+        note = "; ".join(filter(None, (note, call.uncompiled)))
         line, path = (call.span.line, call.span.path) if call.span else (None, "")
-        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path)
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, call.resources)
 
 
-_BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}
+_BY = {
+    VerifiedBy.INTERPRETER: "the interpreter",
+    VerifiedBy.COMPILED: "compiling",
+    VerifiedBy.LOWERED: "lowering",
+}
+
+
+def _level(agrees: bool, call: KernelCall) -> VerifiedBy:
+    """What proves a call that nothing stops; ``agrees`` says that its numbers do."""
+    if agrees:
+        return VerifiedBy.INTERPRETER
+    return VerifiedBy.COMPILED if call.resources else VerifiedBy.LOWERED
 
 
 def _failing(observation: Observation) -> tuple[Check, ...]:

@@ -1,6 +1,7 @@
 """How sure a fix is, and how well it is proven: two independent scales, both shown with every fix."""
 
 import enum
+from collections.abc import Iterable
 
 
 class Applicability(enum.StrEnum):
@@ -29,3 +30,9 @@ class VerifiedBy(enum.StrEnum):
         """Whether this proof is at least as strong as ``least``."""
         order = list(VerifiedBy)
         return order.index(self) <= order.index(least)
+
+
+def weakest(levels: Iterable[VerifiedBy]) -> VerifiedBy:
+    """The weakest of some proofs, lowering where there are none."""
+    order = list(VerifiedBy)
+    return max(levels, key=order.index, default=VerifiedBy.LOWERED)
