@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mgpu_fix.model import Check, Facts, Failure, Function, KernelCall, Observation, digest, from_json, to_json
 from mgpu_fix.observe.command import Command
-from mgpu_fix.observe.compiler import EXTRA, Compiled, Compiler, MissingError, Module, told
+from mgpu_fix.observe.compiler import DRIVER, EXTRA, Compiled, Compiler, MissingError, Module, told
 from mgpu_fix.observe.run import DEVICES, OWN, Request, span_or_none
 
 #: how much of the program's own output is kept, in characters
@@ -312,11 +312,10 @@ class Observer:
     def unable_to_compile(self, arch: str) -> str:
         """Why kernels cannot be compiled for ``arch`` here, and what to do; empty if they can. It is tried."""
         if arch not in self._unable:
+            compiler = self._its_compiler()
             try:
-                compiled = self._compile(self._control(), arch, 60)
-                failed = next((c for c in compiled.values() if c.resources is None), None)
-                why = f"{failed.refusal or failed.unknown}; {EXTRA}" if failed else ""
-                self._unable[arch] = why if compiled else "a kernel that does nothing does not lower here"
+                compiler.find()
+                self._unable[arch] = _fault(compiler.compile(self._control(), arch, 60))
             except MissingError as e:
                 self._unable[arch] = str(e)
         return self._unable[arch]
@@ -328,7 +327,7 @@ class Observer:
         names = dict.fromkeys(name for names in lowered.values() for name in names)
         modules = [Module(Path(observation.folder, f"{name}.module"), name) for name in names]
         try:
-            compiled = self._compile(modules, program.arch, program.timeout)
+            compiled = self._its_compiler().compile(modules, program.arch, program.timeout)
         except MissingError as e:
             self._unable[program.arch or DESCRIBED] = str(e)
             return observation
@@ -337,12 +336,12 @@ class Observer:
         return told(observation, lowered, blamed)
 
     def _is_unable(self, arch: str) -> bool:
-        return not (self._compiler and self._compiler.has_compiled(arch)) and bool(self.unable_to_compile(arch))
+        return not self._its_compiler().has_compiled(arch) and bool(self.unable_to_compile(arch))
 
-    def _compile(self, modules: Iterable[Module], arch: str, seconds: float) -> dict[str, Compiled]:
+    def _its_compiler(self) -> Compiler:
         if self._compiler is None:
             self._compiler = Compiler(Path(self.folder), self.jax)
-        return self._compiler.compile(modules, arch, seconds)
+        return self._compiler
 
     def _control(self) -> list[Module]:
         """Modules of a program whose kernel is right."""
@@ -351,6 +350,16 @@ class Observer:
             folder.mkdir()
             self._ask(Request(Command("code", _CONTROL), str(folder), draws=()))
         return [Module(path, path.stem) for path in folder.glob("*.module")]
+
+
+def _fault(tried: Mapping[str, Compiled]) -> str:
+    """What keeps a kernel that is right from being compiled, and what to do; empty where nothing does."""
+    if not tried:
+        return "a kernel that does nothing does not lower"
+    failed = next((c for c in tried.values() if c.resources is None), None)
+    if failed is None or failed.unknown == DRIVER:
+        return failed.unknown if failed else ""
+    return f"{failed.refusal or failed.unknown}; what it may lack: {EXTRA}"
 
 
 def _events(path: Path) -> Iterator[tuple[str, Any]]:

@@ -4,8 +4,8 @@ nothing of mgpu-fix.
 python compile_worker.py STUB PLUGIN ARCH SECONDS MODULE
 
 The last line on standard output is JSON: ``{"ok": true, "shared": BYTES}``, ``{"ok": false}`` where the compiler
-refuses the module, or ``{"unusable": REASON}`` where nothing is known of it. The compiler's own words go to both
-streams.
+refuses the module, ``{"unusable": REASON}`` where nothing is known of it, or ``{"driver": true}`` where there is a real
+driver, so that nothing is tried. The compiler's own words go to both streams.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def _compile(stub_path: str, plugin_path: str, arch: str, module_path: str) -> d
     except OSError:
         pass
     else:
-        return {"unusable": "a CUDA driver is installed, and this version compiles only where there is none"}
+        return {"driver": True}
     try:
         # By its soname it is what the plugin finds when it asks for the driver.
         stub = ctypes.CDLL(stub_path, mode=ctypes.RTLD_GLOBAL)

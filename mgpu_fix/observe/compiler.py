@@ -26,6 +26,8 @@ from mgpu_fix.model import Failure, KernelCall, Observation, Resources, Span, di
 
 #: what to install where the parts are missing
 EXTRA = "pip install 'mgpu-fix[compile]'"
+#: why nothing is compiled beside a real driver
+DRIVER = "a CUDA driver is installed, and this version compiles only where there is none"
 #: instructions that only one kind of GPU has, as they stand in a lowered module
 _ONLY_BLACKWELL = re.compile(rb"tcgen05\.(alloc|ld|st|mma|cp|commit|wait|fence|shift)\b")
 _SOURCE = Path(__file__).with_name("driver_stub.c")
@@ -180,13 +182,13 @@ def read(arch: str, code: int, out: str, said: str) -> Compiled:
         # A kill comes from outside, for want of memory, say; anything else is how the compiler gives up.
         if code in (-signal.SIGKILL, -signal.SIGALRM):
             return Compiled(arch, unknown=ended)
-        return Compiled(arch, refusal=f"{words or ended} (compiling for {arch})", place=place)
+        return Compiled(arch, refusal=words or ended, place=place)
     answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
-    if "unusable" in answer:
-        return Compiled(arch, unknown=answer["unusable"])
+    if "ok" not in answer:
+        return Compiled(arch, unknown=DRIVER if "driver" in answer else answer["unusable"])
     if not answer["ok"]:
         words, place = _words(said)
-        return Compiled(arch, refusal=f"{words} (compiling for {arch})", place=place)
+        return Compiled(arch, refusal=words, place=place)
     return Compiled(arch, _resources(arch, out, answer["shared"]))
 
 
@@ -246,8 +248,8 @@ def _failure(call: KernelCall, refused: Compiled, jax: str) -> Failure:
     if refused.place is not None:
         path, line, column = refused.place
         span = Span(path, line, column, line, column)
-    chain = (("CompileError", refused.refusal),)
-    return Failure("CompileError", refused.refusal, "compile", span, call.name, chain, jax=jax)
+    message = f"{refused.refusal} (compiling for {refused.arch})"
+    return Failure("CompileError", message, "compile", span, call.name, (("CompileError", message),), jax=jax)
 
 
 def _largest(found: Sequence[Resources]) -> Resources:
@@ -350,7 +352,8 @@ def _built(path: Path) -> Path:
         done = subprocess.run(command, capture_output=True, check=False, timeout=60)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise MissingError(f"{found[0]} cannot build the stand-in for the CUDA driver: {said[-1] if said else ''}")
+            why = said[-1] if said else f"it ends with status {done.returncode}"
+            raise MissingError(f"{found[0]} cannot build the stand-in for the CUDA driver: {why}")
         part.chmod(0o700)
         os.replace(part, path)
     except subprocess.TimeoutExpired:
