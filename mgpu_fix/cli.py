@@ -69,7 +69,9 @@ Call = Annotated[str, typer.Option(metavar="NAME", help="Call this module-level 
 Arg = Annotated[list[str], typer.Option(metavar="TYPE", help="An argument of --call: f32[128,128], bf16[64], ...")]
 Timeout = Annotated[float, typer.Option(help="Seconds that a run may take beyond the first one.", min=1)]
 Budget = Annotated[float, typer.Option(help="Seconds that the interpreter may spend on each kernel.", min=0)]
-Arch = Annotated[str, typer.Option(help="GPU to lower for: sm_90a (Hopper) or sm_100a (Blackwell).")]
+Arch = Annotated[
+    str, typer.Option(metavar="GPU", help="sm_90a (Hopper) or sm_100a (Blackwell); compiling else goes by the kernel.")
+]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
 Reference = Annotated[
@@ -126,7 +128,7 @@ def _runs(
     atol: Atol = None,
     timeout: Timeout = 60.0,
     interpret_budget: Budget = 20.0,
-    arch: Arch = "sm_90a",
+    arch: Arch = "",
     include_caught: Caught = False,
     cold: Cold = False,
 ) -> Runs:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
+from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.repair import Task, carry_out, exit_code
@@ -35,6 +36,10 @@ def repair(task: Task, output: Output, observer: Observer | None, oracle_python:
         _oracle(oracle_python) as oracle,
         Progress(not output.quiet and is_terminal(sys.stderr)) as progress,
     ):
+        if task.options.require is VerifiedBy.COMPILED:
+            why = running.unable_to_compile(task.program.arch or DESCRIBED)
+            if why:
+                raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
         report = carry_out(task, running, load(), progress.say, oracle)
     Teller(output, task.mode == "apply").whole(report)
     return exit_code(report, task.mode)
@@ -76,6 +81,7 @@ def doctor(observer: Observer | None) -> int:
     known = load().rules
     with _running(observer) as running:
         can, jax = running.capabilities, running.jax
+        unable = {arch: running.unable_to_compile(arch) for arch in DEVICES}
     lines = [
         f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}",
         f"JAX       {jax}",
@@ -88,12 +94,22 @@ def doctor(observer: Observer | None) -> int:
             if can["warps"]
             else ["          a newer JAX (0.11.2, on Python 3.12) also interprets warp-level regions"]
         ),
-        "compiled  no: this version of mgpu-fix does not compile to PTX",
+        *_compiles(unable),
         "gpu       no: this version of mgpu-fix runs no kernel on a GPU",
         f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}",
     ]
     say("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _compiles(unable: Mapping[str, str]) -> Iterator[str]:
+    """What is said of compiling: for which GPUs, and why not for others."""
+    able = [arch for arch, why in unable.items() if not why]
+    if able:
+        yield f"compiled  yes: to machine code, for {' and '.join(able)}"
+    for why in dict.fromkeys(filter(None, unable.values())):
+        archs = [arch for arch, reason in unable.items() if reason == why]
+        yield f"compiled  no{f' for {archs[0]}' if able else ''}: {why}"
 
 
 def program(
@@ -104,8 +120,9 @@ def program(
     **rest: Any,
 ) -> Program:
     """How programs are to be run; ``rest`` are fields of :class:`Program`. Raises UsageError."""
-    if rest["arch"] not in DEVICES:
-        raise UsageError(f"--arch {rest['arch']} is not known; it is one of {', '.join(DEVICES)}")
+    arch = rest["arch"]
+    if arch and arch not in DEVICES:
+        raise UsageError(f"--arch {arch} is not known; it is one of {', '.join(DEVICES)}")
     if args and not call:
         raise UsageError("--arg needs --call NAME, the kernel that takes it")
     command = _command(run, module)
@@ -138,10 +155,8 @@ def _check(options: Options) -> None:
     choices = sorted({choice for rule in load().rules for choice in rule.choices})
     if options.prefer and options.prefer not in choices:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")
-    if options.require in (VerifiedBy.GPU, VerifiedBy.COMPILED):
-        raise UsageError(
-            f"this version cannot prove by {options.require.value}; --require takes golden, interpreter or lowered"
-        )
+    if options.require is VerifiedBy.GPU:
+        raise UsageError("this version cannot prove by gpu; --require takes golden, interpreter, compiled or lowered")
 
 
 def _described(rule: Rule) -> dict[str, object]:

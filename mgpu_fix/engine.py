@@ -11,7 +11,7 @@ from typing import Protocol
 
 from mgpu_fix import verify
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule
-from mgpu_fix.levels import Applicability, Oracle, VerifiedBy
+from mgpu_fix.levels import Applicability, Oracle, VerifiedBy, weakest
 from mgpu_fix.model import (
     Candidate,
     Check,
@@ -180,7 +180,7 @@ class Engine:
         steps: Sequence[_Step],
         remaining: tuple[Remaining, ...],
     ) -> Outcome:
-        fixes = tuple(self._fix(step, last) for step in steps)
+        fixes = tuple(self._fix(step, last, steps[i + 1 :]) for i, step in enumerate(steps))
         fixed = frozenset(itertools.chain.from_iterable(step.kernels for step in steps))
         strays = [(v, self._stray(v)) for v in verify.strays(last, self.compare, self.golden)]
         given = {r.reference for r in last.referred if r.given}
@@ -461,14 +461,19 @@ class Engine:
                     return f"no numbers prove it: {verdict.why}"
                 if verdict.uniform:
                     return f"its numbers prove little: every operand of {kernel} holds one value only"
-            level = verdict.oracle.proof if verdict.agrees else VerifiedBy.LOWERED
-            if not level.satisfies(self.options.require):
-                return f"{kernel} is proven by {_BY[level]} only, --require {self.options.require.value} asks for more"
+            level, least = _level(verdict.oracle if verdict.agrees else None, verdict.after), self.options.require
+            if not level.satisfies(least) or (least is VerifiedBy.COMPILED and not verdict.after.resources):
+                why = f" ({verdict.after.uncompiled})" if verdict.after.uncompiled else ""
+                return f"{kernel} is proven by {_BY[level]} only{why}, --require {least.value} asks for more"
         return ""
 
-    def _fix(self, step: _Step, last: Observation) -> Fix:
-        verdicts = [v for v in self._verdicts(last) if v.before.name in step.kernels]
-        levels = [v.oracle.proof if v.agrees else VerifiedBy.LOWERED for v in verdicts]
+    def _fix(self, step: _Step, last: Observation, later: Sequence[_Step]) -> Fix:
+        verdicts = [v for v in self._verdicts(last) if step.kernels & {v.before.name, v.after.name if v.after else ""}]
+        proofs = [(v, v.after) for v in verdicts if v.after]
+        level = weakest(_level(v.oracle if v.agrees else None, after) for v, after in proofs)
+        costs = [step.option.candidate.cost]
+        if not any(step.kernels & other.kernels for other in later):
+            costs += [verify.takes_more(v.before, after) for v, after in proofs]
         path = step.before.path
         span = step.problem.failure.span
         line = column = None
@@ -482,13 +487,13 @@ class Engine:
             name=rule.name,
             title=step.option.candidate.title,
             applicability=step.option.applicability,
-            verified_by=max(levels, key=list(VerifiedBy).index, default=VerifiedBy.LOWERED),
+            verified_by=level,
             path=path,
             kernel=step.problem.failure.kernel,
             line=line,
             column=column,
             diff=unified_diff(path, step.before.data, step.before.edited(step.edits).data),
-            cost=step.option.candidate.cost,
+            cost="; ".join(dict.fromkeys(filter(None, costs))),
             tried=tuple(step.problem.tried),
         )
 
@@ -551,7 +556,7 @@ class Engine:
         oracle = verdict.oracle if verdict is not None and held and verdict.agrees else None
         level = None
         if call.stage == "run" and not call.failures:
-            level = oracle.proof if oracle else VerifiedBy.LOWERED
+            level = _level(oracle, call)
         inputs = ", ".join(call.avals) or "no operands"
         note = ""
         if held and verdict is not None:
@@ -560,11 +565,24 @@ class Engine:
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
+        note = "; ".join(filter(None, (note, call.uncompiled)))
         line, path = (call.span.line, call.span.path) if call.span else (None, "")
-        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle)
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle, call.resources)
 
 
-_BY = {VerifiedBy.INTERPRETER: "the interpreter", VerifiedBy.LOWERED: "lowering"}
+_BY = {
+    VerifiedBy.GOLDEN: "a golden file",
+    VerifiedBy.INTERPRETER: "the interpreter",
+    VerifiedBy.COMPILED: "compiling",
+    VerifiedBy.LOWERED: "lowering",
+}
+
+
+def _level(oracle: Oracle | None, call: KernelCall) -> VerifiedBy:
+    """What proves a call that nothing stops; ``oracle`` is what its numbers are equal to."""
+    if oracle:
+        return oracle.proof
+    return VerifiedBy.COMPILED if call.resources else VerifiedBy.LOWERED
 
 
 def _unused(referred: Referred) -> Remaining:

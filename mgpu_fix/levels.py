@@ -1,6 +1,7 @@
 """How sure a fix is, how well it is proven, and what by: independent scales, shown with every fix."""
 
 import enum
+from collections.abc import Iterable
 
 
 class Applicability(enum.StrEnum):
@@ -43,3 +44,9 @@ class Oracle(enum.StrEnum):
     def proof(self) -> VerifiedBy:
         """How well agreement with it proves a kernel whose numbers the interpreter gives."""
         return VerifiedBy.GOLDEN if self is Oracle.GOLDEN else VerifiedBy.INTERPRETER
+
+
+def weakest(levels: Iterable[VerifiedBy]) -> VerifiedBy:
+    """The weakest of some proofs, lowering where there are none."""
+    order = list(VerifiedBy)
+    return max(levels, key=order.index, default=VerifiedBy.LOWERED)

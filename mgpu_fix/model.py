@@ -264,9 +264,22 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Resources:
+    """What a kernel compiled for ``arch`` takes: registers of each thread, bytes that these store to memory for want of
+    more of them, bytes of shared memory of each block. ``warnings`` are the assembler's words about lost speed."""
+
+    arch: str
+    registers: int
+    spill_bytes: int = 0
+    shared_bytes: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class KernelCall:
-    """One (kernel, avals) that the program called. ``stage`` is how far its real trace came; ``unwritten`` are outputs
-    (by index) that nothing in it writes to. ``number`` tells apart calls that differ in what the kernel closes over.
+    """One (kernel, avals) that the program called. ``stage`` is where its real trace stops, ``run`` where nothing stops
+    it; ``unwritten`` are outputs (by index) that nothing in it writes to. ``number`` tells apart calls that differ in
+    what the kernel closes over. ``resources`` is None where it was not compiled, or ``uncompiled`` says why.
     """
 
     name: str
@@ -280,6 +293,8 @@ class KernelCall:
     unwritten: tuple[int, ...] = ()
     seconds: float = 0.0
     number: int = 0
+    resources: Resources | None = None
+    uncompiled: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -447,7 +462,8 @@ class Remaining:
 @dataclass(frozen=True)
 class ProvenKernel:
     """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used, ``oracle`` what
-    its numbers are equal to, None where they were held against nothing."""
+    its numbers are equal to, None where they were held against nothing, ``resources`` what it takes where it was
+    compiled."""
 
     name: str
     line: int | None
@@ -457,6 +473,7 @@ class ProvenKernel:
     note: str = ""
     path: str = ""
     oracle: Oracle | None = None
+    resources: Resources | None = None
 
 
 @dataclass(frozen=True)

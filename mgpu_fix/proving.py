@@ -7,7 +7,7 @@ from dataclasses import replace
 from mgpu_fix import disk
 from mgpu_fix.catalogue import load
 from mgpu_fix.engine import Options
-from mgpu_fix.levels import VerifiedBy
+from mgpu_fix.levels import VerifiedBy, weakest
 from mgpu_fix.model import FileReport, Report
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.repair import Task, carry_out
@@ -59,4 +59,4 @@ def _level(ran: FileReport) -> VerifiedBy | None:
     levels = [kernel.verified_by for kernel in ran.kernels]
     if not levels or ran.remaining or any(level is None for level in levels):
         return None
-    return VerifiedBy.INTERPRETER if set(levels) == {VerifiedBy.INTERPRETER} else VerifiedBy.LOWERED
+    return weakest(level for level in levels if level)

@@ -252,6 +252,22 @@ def doubt(call: KernelCall) -> str:
     return next((n.doubt for n in call.numbers if n.doubt), "")
 
 
+def takes_more(before: KernelCall, after: KernelCall) -> str:
+    """What a compiled kernel takes that costs it speed and that it did not take before, empty where there is nothing.
+    ``before`` may be the same call, or one that was not compiled."""
+    now = after.resources
+    if now is None:
+        return ""
+    then = before.resources if before is not after else None
+    costs = []
+    if now.spill_bytes > (then.spill_bytes if then else 0):
+        costs.append(f"it spills {now.spill_bytes} bytes of registers to memory, for want of more than {now.registers}")
+    if then and now.registers >= 2 * then.registers:
+        costs.append(f"it takes {now.registers} registers a thread, {then.registers} before")
+    costs += [warning for warning in now.warnings if then is None or warning not in then.warnings]
+    return "; ".join(costs)
+
+
 def known_numbers(call: KernelCall) -> list[Numbers]:
     """The numbers of a call that were computed, not filled in."""
     return [n for n in call.numbers if n.state == "known"]

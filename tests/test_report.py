@@ -4,7 +4,7 @@ import json
 
 import jsonschema
 
-from mgpu_fix.levels import Applicability, VerifiedBy
+from mgpu_fix.levels import Applicability, Oracle, VerifiedBy
 from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, Tried, from_json
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.text import TextReport
@@ -33,7 +33,9 @@ LEFT = Remaining(
     column=9,
     reason="no fix is built yet",
 )
-KERNEL = ProvenKernel("double", 7, "run", VerifiedBy.INTERPRETER, "f32[128], your data + 1 random draw")
+KERNEL = ProvenKernel(
+    "double", 7, "run", VerifiedBy.INTERPRETER, "f32[128], your data + 1 random draw", oracle=Oracle.ORIGINAL
+)
 PARTIAL = FileReport("k.py", "partial", (KERNEL,), (FIX,), (LEFT,), DIFF)
 REPORT = Report((PARTIAL,), "3.12.1", "0.12.0.1", "described sm_90a", 3, tool={"name": "mgpu-fix", "version": "0"})
 

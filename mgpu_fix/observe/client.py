@@ -28,10 +28,24 @@ from mgpu_fix.model import (
 )
 from mgpu_fix.observe import start
 from mgpu_fix.observe.command import Command
-from mgpu_fix.observe.run import OWN, Request, span_or_none
+from mgpu_fix.observe.compiler import DRIVER, EXTRA, Compiled, Compiler, MissingError, Module, told
+from mgpu_fix.observe.run import DEVICES, OWN, Request, span_or_none
 
 #: how much of the program's own output is kept, in characters
 OUTPUT_TAIL = 4000
+#: the GPU that programs are shown, where none is asked for
+DESCRIBED = next(iter(DEVICES))
+#: a kernel that compiles wherever anything does
+_CONTROL = """
+import jax
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+def copy(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+
+x = jax.ShapeDtypeStruct((128,), "float32")
+jax.jit(plgpu.kernel(copy, out_type=x)).trace(x)
+"""
 #: reruns with one more environment variable set, before it is taken for a program that sets them for ever
 PRESETS = 6
 
@@ -46,8 +60,9 @@ class Program:
     ``command`` in its place.
 
     ``timeout`` (seconds) bounds the first run; later ones get that much beyond what it took, and never less than three
-    times as much. ``budget`` bounds the interpreter, in seconds a kernel. ``reference`` names a function to hold the
-    numbers against, within ``rtol`` and ``atol``.
+    times as much. It bounds each compile, too. ``budget`` bounds the interpreter, in seconds a kernel. ``arch`` is the
+    GPU that the program sees and its kernels are compiled for; where it is empty, each is compiled for what it uses.
+    ``reference`` names a function to hold the numbers against, within ``rtol`` and ``atol``.
     """
 
     path: str
@@ -56,7 +71,7 @@ class Program:
     args: tuple[str, ...] = ()
     timeout: float = 60.0
     budget: float = 20.0
-    arch: str = "sm_90a"
+    arch: str = ""
     include_caught: bool = False
     cold: bool = False
     reference: str = ""
@@ -79,6 +94,9 @@ class Observer:
         self._skip: tuple[str, ...] = ()
         self._slowest = 0.0
         self._running = False
+        self._compiler: Compiler | None = None
+        #: by GPU, why kernels cannot be compiled for it, empty where they can
+        self._unable: dict[str, str] = {}
         self.runs = 0
 
     def __enter__(self) -> "Observer":
@@ -210,7 +228,7 @@ class Observer:
             args=program.args,
             budget=program.budget,
             timeout=max(3 * self._slowest, self._slowest + program.timeout),
-            arch=program.arch,
+            arch=program.arch or DESCRIBED,
             include_caught=program.include_caught,
             reference=program.reference,
             rtol=program.rtol,
@@ -224,7 +242,10 @@ class Observer:
         answer = self._ask(request)
         seconds = time.monotonic() - started
         self._slowest = self._slowest or seconds
-        return self._gather(folder, answer, version, program, seconds, request.timeout)
+        observation, preset, lowered = self._gather(folder, answer, version, program, seconds, request.timeout)
+        if lowered and not preset:
+            observation = self._compiled(observation, lowered, program)
+        return observation, preset
 
     def _ask(self, request: Request) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
@@ -237,8 +258,9 @@ class Observer:
 
     def _gather(
         self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float, limit: float
-    ) -> tuple[Observation, dict[str, str]]:
+    ) -> tuple[Observation, dict[str, str], dict[int, list[str]]]:
         calls: dict[int, KernelCall] = {}
+        lowered: dict[int, list[str]] = {}
         failures: list[Failure] = []
         declared: list[Function] = []
         end: dict[str, Any] = {}
@@ -260,6 +282,9 @@ class Observer:
                 case "call":
                     call = from_json(KernelCall, value)
                     calls[call.number] = call
+                case "lowered":
+                    number, names = value
+                    lowered[number] = names
                 case "declared":
                     declared.append(from_json(Function, value))
                 case "preset":
@@ -299,7 +324,7 @@ class Observer:
             output=output,
             folder=str(folder),
             jax=version,
-            device=f"described {program.arch}",
+            device=f"described {program.arch or DESCRIBED}",
             declared=tuple(declared),
             callables=callables,
             others=others,
@@ -311,7 +336,61 @@ class Observer:
         )
         large = tuple(c.label for c in calls.values() if any("too large" in n.why for n in c.numbers))
         self._skip = tuple(dict.fromkeys((*self._skip, *large)))
-        return observation, preset
+        return observation, preset, lowered
+
+    # ------------------------------------------------------------------ compiling
+
+    def unable_to_compile(self, arch: str) -> str:
+        """Why kernels cannot be compiled for ``arch`` here, and what to do; empty if they can. It is tried."""
+        if arch not in self._unable:
+            compiler = self._its_compiler()
+            try:
+                compiler.find()
+                self._unable[arch] = _fault(compiler.compile(self._control(), arch, 60))
+            except MissingError as e:
+                self._unable[arch] = str(e)
+        return self._unable[arch]
+
+    def _compiled(self, observation: Observation, lowered: Mapping[int, list[str]], program: Program) -> Observation:
+        """An observation with what became of its kernels when they were compiled, where that can be done."""
+        if self._unable.get(program.arch or DESCRIBED):
+            return observation
+        names = dict.fromkeys(name for names in lowered.values() for name in names)
+        modules = [Module(Path(observation.folder, f"{name}.module"), name) for name in names]
+        try:
+            compiled = self._its_compiler().compile(modules, program.arch, program.timeout)
+        except MissingError as e:
+            self._unable[program.arch or DESCRIBED] = str(e)
+            return observation
+        # What is missing here must not be held against a kernel.
+        blamed = {n: c for n, c in compiled.items() if c.resources or not self._is_unable(c.arch)}
+        return told(observation, lowered, blamed)
+
+    def _is_unable(self, arch: str) -> bool:
+        return not self._its_compiler().has_compiled(arch) and bool(self.unable_to_compile(arch))
+
+    def _its_compiler(self) -> Compiler:
+        if self._compiler is None:
+            self._compiler = Compiler(Path(self.folder), self.jax)
+        return self._compiler
+
+    def _control(self) -> list[Module]:
+        """Modules of a program whose kernel is right."""
+        folder = Path(self.folder, "control")
+        if not folder.exists():
+            folder.mkdir()
+            self._ask(Request(Command("code", _CONTROL), str(folder), draws=()))
+        return [Module(path, path.stem) for path in folder.glob("*.module")]
+
+
+def _fault(tried: Mapping[str, Compiled]) -> str:
+    """What keeps a kernel that is right from being compiled, and what to do; empty where nothing does."""
+    if not tried:
+        return "a kernel that does nothing does not lower"
+    failed = next((c for c in tried.values() if c.resources is None), None)
+    if failed is None or failed.unknown == DRIVER:
+        return failed.unknown if failed else ""
+    return f"{failed.refusal or failed.unknown}; what it may lack: {EXTRA}"
 
 
 def _events(path: Path) -> Iterator[tuple[str, Any]]:

@@ -35,6 +35,7 @@ from jax._src.state import primitives as state_primitives
 from jax._src.state import types as state_types
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxlib.mlir import ir
 
 JAX_FOLDER = jax.__file__.removesuffix("__init__.py")
 
@@ -93,6 +94,32 @@ def import_the_rest() -> None:
     for module in ("jax._src.pallas.mosaic.interpret.interpret_pallas_call", "jaxlib.mlir.dialects.mhlo"):
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+
+
+def lowered_modules(lowered: Any) -> Iterator[tuple[bytes, bytes]]:
+    """The Mosaic GPU kernels in a ``jax.jit(f).trace(...).lower(...)``: each as JAX hands it to its compiler, and as a
+    text without its places in the source, by which to know it again."""
+    root = lowered.compiler_ir("stablehlo").operation
+    for operation in _operations(root):
+        attributes = operation.attributes
+        if operation.name != "stablehlo.custom_call" or "mosaic_gpu" not in str(attributes["call_target_name"]):
+            continue
+        config = ir.DictAttr(attributes["mhlo.backend_config"])
+        module = ir.StringAttr(config["module"]).value_bytes
+        text = module
+        with contextlib.suppress(Exception), root.context as context:
+            context.allow_unregistered_dialects = True
+            parsed = ir.Module.parse(module).operation
+            text = parsed.get_asm(enable_debug_info=False, print_generic_op_form=True).encode()
+        yield module, text
+
+
+def _operations(operation: Any) -> Iterator[Any]:
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _operations(inner.operation)
 
 
 def interprets_warps() -> bool:
@@ -590,6 +617,8 @@ def hide(folder: str) -> None:
 
 def own_platform() -> None:
     """Keep the program from choosing a platform that this machine does not have; the probe chose one."""
+    # Those of other platforms, which JAX would load all the same: a large library, with words about a missing GPU.
+    xla_bridge.discover_pjrt_plugins = lambda: None
     update = jax.config.update
 
     @functools.wraps(update)

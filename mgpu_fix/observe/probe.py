@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Region, Scope, Span, Uncommitted
+from mgpu_fix.model import Facts, Function, Region, Scope, Span, Uncommitted, digest
 from mgpu_fix.observe import intent, jaxseam, locate, scopes
 from mgpu_fix.observe.commits import uncommitted
 from mgpu_fix.observe.interpreter import Interpreter
@@ -46,7 +46,7 @@ class Probe:
     def __init__(
         self, folder: Path, emit: Callable[[str, Any], None], budget: float, skip: frozenset[str], include_caught: bool
     ) -> None:
-        self.emit = emit
+        self.emit, self.folder = emit, folder
         self.records = Records(emit, include_caught)
         self.interpreter = Interpreter(folder, budget, skip)
         self.calls: dict[str, Call] = {}
@@ -336,8 +336,9 @@ class Probe:
             closed, call.stage = traced.jaxpr, "lower"
             call.real = closed
             with self._tracing.of(real):
-                call.closed(traced).lower(lowering_platforms=("cuda",))
+                lowered = call.closed(traced).lower(lowering_platforms=("cuda",))
             call.stage = "run"
+            self._keep_modules(call, lowered)
         except Exception as e:
             call.error = e
         stored = self._stores(call, closed)
@@ -356,6 +357,16 @@ class Probe:
         except Exception as e:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"
         self._write_down(call, real, intended)
+
+    def _keep_modules(self, call: Call, lowered: Any) -> None:
+        """Leave what was lowered for whoever can compile it."""
+        # As with the facts: no program fails for it.
+        with contextlib.suppress(Exception):
+            names = []
+            for module, text in jaxseam.lowered_modules(lowered):
+                names.append(digest(text))
+                (self.folder / f"{names[-1]}.module").write_bytes(module)
+            self.emit("lowered", [call.number, names])
 
     def _write_down(self, call: Call, real: Trace, intended: Trace) -> None:
         kernel = call.kernel

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mgpu_fix.levels import Oracle, VerifiedBy
-from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report
+from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, Resources
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _STATUS = {"clean": "green", "fixed": "green", "partial": "yellow", "unfixed": "red", "blocked": "red"}
@@ -87,11 +87,20 @@ class TextReport:
 
     def _proof(self, kernel: ProvenKernel, report: Report) -> str:
         arch = report.device.removeprefix("described ")
-        text = f"{kernel.inputs}; lowers for {arch}"
+        text = f"{kernel.inputs}; {self._compiled(kernel.resources) or f'lowers for {arch}'}"
         if kernel.oracle:
             text += f"; equal to {_ORACLE[kernel.oracle]}"
         elif kernel.note:
             text += f"; numbers not compared: {kernel.note}"
+        return text
+
+    def _compiled(self, takes: Resources | None) -> str:
+        if takes is None:
+            return ""
+        text = f"compiles for {takes.arch}"
+        if self.verbose:
+            spilled, shared = takes.spill_bytes, takes.shared_bytes
+            text += f" ({takes.registers} registers, {spilled} bytes spilled, {shared} bytes of shared memory)"
         return text
 
     def _remaining(self, item: Remaining) -> Iterator[str]:
