@@ -3,13 +3,15 @@
 import enum
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mgpu_fix import __version__
+from mgpu_fix import __version__, config
 from mgpu_fix.console import Output, UsageError
 from mgpu_fix.levels import VerifiedBy
 
@@ -341,7 +343,7 @@ def run(early: "Observer | None" = None) -> int:
     global _early
     _early = early
     try:
-        result = app(standalone_mode=False)
+        result = app(standalone_mode=False, default_map=_configured())
         if result == _TYPER_INTERRUPTED:
             raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
@@ -351,6 +353,25 @@ def run(early: "Observer | None" = None) -> int:
         raise KeyboardInterrupt from None
     except Exception as e:
         return _failed(e)
+
+
+#: what to do, and to what, no file says
+_ASKED = {
+    *("files", "paths", "query", "as_json", "diff", "check_only", "update_golden", "since", "to", "jobs"),
+    *("run_", "module", "call", "arg"),
+}
+
+
+def _configured() -> dict[str, Any]:
+    """Defaults of each command's options, from pyproject.toml. Raises UsageError."""
+    file = None if {"--help", "-h"} & {*sys.argv} else config.find(Path.cwd())
+    if file is None:
+        return {}
+    functions = [c.callback for c in (*app.registered_commands, *goldens.registered_commands) if c.callback]
+    takes = {f.__name__: {*inspect.signature(f).parameters} - _ASKED for f in functions}
+    given = config.options(file, set().union(*takes.values()))
+    found = {name: {o: value for o, value in given.items() if o in options} for name, options in takes.items()}
+    return {**found, "golden": found}
 
 
 def _failed(error: Exception) -> int:

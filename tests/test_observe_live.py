@@ -264,3 +264,24 @@ def kernel(x_ref, o_ref, smem):
     plgpu.wait_smem_to_gmem(0)
 kernel(jnp.stack([x, x]))"""
     assert not observe(observer, tmp_path, text).failures
+
+
+ONE_KERNEL = """
+def scale(x, k):
+    parameters = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)
+    spec = plgpu.BlockSpec((64,), lambda i: (i,))
+    def body(x_ref, o_ref):
+        def block(_, x_smem, o_smem):
+            o_smem[...] = x_smem[...] * k[0][0]
+        plgpu.emit_pipeline(block, grid=(2,), in_specs=[spec], out_specs=[spec])(x_ref, o_ref)
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), compiler_params=parameters)(x)
+"""
+
+
+def test_a_kernel_that_is_made_anew_for_each_call_is_one_and_one_that_differs_deep_inside_is_another(
+    observer: Observer, tmp_path: Path
+) -> None:
+    same = observe(observer, tmp_path, ONE_KERNEL + "scale(x, [[2.0]])\nscale(x + 1, [[2.0]])")
+    assert len(same.calls) == 1
+    other = observe(observer, tmp_path, ONE_KERNEL + "scale(x, [[2.0]])\nscale(x, [[3.0]])\nscale(x, [[2.0, 3.0]])")
+    assert len(other.calls) == 3

@@ -1,6 +1,7 @@
 """Values that pass through a kernel, as facts: the Refs it is given, the trees it returns, its arrays and names."""
 
 import contextlib
+import enum
 import functools
 import hashlib
 import inspect
@@ -124,7 +125,7 @@ def draw_like(values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
 
 
 #: how deep the state that a kernel reads is looked into
-_DEPTH = 6
+_DEPTH = 8
 
 
 def fingerprint(value: Any) -> str:
@@ -139,26 +140,27 @@ def fingerprint(value: Any) -> str:
         elif isinstance(v, (np.ndarray, np.generic, jax.Array)):
             h.update(digest_arrays([np.asarray(v)]).encode())
         elif isinstance(v, (*_PLAIN, types.ModuleType)):
-            h.update(repr(v).encode())
+            h.update(f" {v!r}".encode())
         elif id(v) in seen:
             h.update(b"again")
         else:
             seen.add(id(v))
-            h.update(type(v).__name__.encode())
+            h.update(f"({type(v).__name__}".encode())
             for part in _parts(v):
                 add(part, depth - 1)
+            h.update(b")")
 
     add(value, _DEPTH)
     return h.hexdigest()[:24]
 
 
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), np.dtype, type)
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), enum.Enum, np.dtype, type)
 
 
 def _parts(value: Any) -> list[Any]:
     match value:
         case dict():
-            return [*value.items()]
+            return _pairs(value)
         case list() | tuple() | set() | frozenset():
             return [*value]
         case functools.partial():
@@ -168,7 +170,11 @@ def _parts(value: Any) -> list[Any]:
         case types.FunctionType():
             return _function_parts(value)
     state = getattr(value, "__dict__", None)
-    return [repr(value)] if not state else [*state.items()]
+    return [repr(value)] if not state else _pairs(state)
+
+
+def _pairs(mapping: Mapping[Any, Any]) -> list[Any]:
+    return [part for pair in mapping.items() for part in pair]
 
 
 def _function_parts(function: types.FunctionType) -> list[Any]:

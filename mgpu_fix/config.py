@@ -1,0 +1,50 @@
+"""``[tool.mgpu-fix]`` in pyproject.toml: options that need not be written every time."""
+
+import os
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from mgpu_fix.console import UsageError
+
+#: options that name a folder or a program, as seen from the file that holds them
+_PLACES = ("golden", "oracle_python")
+
+
+def find(folder: Path) -> Path | None:
+    """The nearest pyproject.toml at or above a folder that has the table; a repository's top is as far as it goes."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        if file.is_file() and b"mgpu-fix" in file.read_bytes() and table(file) is not None:
+            return file
+        if (place / ".git").exists():
+            return None
+    return None
+
+
+def table(file: Path) -> Mapping[str, Any] | None:
+    """The table as it stands there. Raises UsageError where the file is not TOML."""
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("mgpu-fix")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise UsageError(f"{file}: {e}") from None
+    if found is not None and not isinstance(found, Mapping):
+        raise UsageError(f"{file}: [tool.mgpu-fix] is no table")
+    return found
+
+
+def options(file: Path, known: Collection[str]) -> dict[str, Any]:
+    """The options that a file sets, by the names that they have in the program. Raises UsageError."""
+    found: dict[str, Any] = {}
+    for key, value in (table(file) or {}).items():
+        name = str(key).replace("-", "_")
+        if name not in known or not isinstance(value, (str, int, float, list)):
+            names = ", ".join(sorted(n.replace("_", "-") for n in known))
+            what = "is no option" if name not in known else "takes no table"
+            raise UsageError(f"{file}: [tool.mgpu-fix] {key} {what}; there are {names}")
+        found[name] = ",".join(map(str, value)) if isinstance(value, list) else value
+    for name in _PLACES:
+        if isinstance(found.get(name), str) and (name == "golden" or os.sep in found[name]):
+            found[name] = os.path.relpath(file.parent / found[name])
+    return found

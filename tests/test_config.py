@@ -1,0 +1,69 @@
+"""Options from pyproject.toml."""
+
+from pathlib import Path
+
+import pytest
+from test_cli import mgpu_fix
+
+from mgpu_fix import config
+from mgpu_fix.console import UsageError
+
+
+def written(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "pyproject.toml"
+    file.write_text(text)
+    return file
+
+
+def test_the_nearest_file_with_the_table_counts(tmp_path: Path) -> None:
+    top = written(tmp_path, "[tool.mgpu-fix]\nselect = ['MGF401']\n")
+    written(tmp_path / "pkg", "[project]\nname = 'mgpu-fix-user'\n")
+    (tmp_path / "pkg" / "deep").mkdir()
+    assert config.find(tmp_path / "pkg" / "deep") == top
+    (tmp_path / "pkg" / ".git").mkdir()
+    assert config.find(tmp_path / "pkg" / "deep") is None
+
+
+def test_options_are_read_as_the_command_line_spells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "[tool.mgpu-fix]\nselect = ['MGF401', 'MGF101']\nunsafe-fixes = true\n"
+    text += "golden = 'kept'\noracle-python = 'bin/py'\n"
+    found = config.options(written(tmp_path / "top", text), {"select", "unsafe_fixes", "golden", "oracle_python"})
+    assert found == {
+        "select": "MGF401,MGF101",
+        "unsafe_fixes": True,
+        "golden": "top/kept",
+        "oracle_python": "top/bin/py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.mgpu-fix]\nselct = 1\n", "selct is no option; there are "),
+        ("[tool.mgpu-fix]\nfiles = ['a.py']\n", "files is no option"),
+        ("[tool.mgpu-fix.select]\na = 1\n", "select takes no table"),
+        ("[tool]\nmgpu-fix = 3\n", "is no table"),
+        ("[tool.mgpu-fix\n", "pyproject.toml: "),
+        ("[tool.mgpu-fix]\nrequire = 'luck'\n", "luck"),
+        ("[tool.mgpu-fix]\nselect = 'MGF999'\n", "no rule is called MGF999"),
+        ("[tool.mgpu-fix]\nreference = 'nowhere:f'\ntimeout = 'long'\n", "long"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_error(text: str, message: str, tmp_path: Path) -> None:
+    written(tmp_path, text)
+    (tmp_path / "k.py").write_text("from jax.experimental import pallas\n")
+    ran = mgpu_fix("apply", "k.py", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert message in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert mgpu_fix("apply", "--help", cwd=tmp_path).returncode == 0
+
+
+def test_the_command_line_outweighs_the_file(tmp_path: Path) -> None:
+    written(tmp_path, "[tool.mgpu-fix]\noutput-format = 'json'\n")
+    assert mgpu_fix("apply", "missing.py", cwd=tmp_path).stdout.startswith("{")
+    assert "blocked" in mgpu_fix("apply", "--output-format", "text", "missing.py", cwd=tmp_path).stdout
+    with pytest.raises(UsageError):
+        config.options(tmp_path / "pyproject.toml", {"select"})
