@@ -135,7 +135,8 @@ def with_numbers(run: Observation, other: Observation) -> Observation:
         )
         return replace(call, numbers=here)
 
-    return replace(run, calls=tuple(map(taken, run.calls)), referred=other.referred)
+    device = f"{run.device}, numbers by JAX {other.jax}"
+    return replace(run, calls=tuple(map(taken, run.calls)), referred=other.referred, device=device)
 
 
 def strays(observation: Observation, compare: Compare, golden: Golden | None = None) -> list[CallVerdict]:
