@@ -16,7 +16,8 @@ from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Pro
 from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
-from mgpu_fix.repair import Task, carry_out, exit_code
+from mgpu_fix.outcomes import exit_code
+from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.tell import Teller
 
