@@ -112,6 +112,13 @@ def test_the_wrong_gpu_is_a_failure_in_the_compilers_words_at_its_place(
     assert seen.status == "ok"
 
 
+def test_a_compile_error_that_the_program_expects_is_told_as_caught(observer: Observer, tmp_path: Path) -> None:
+    declared, call = TENSOR_MEMORY.rsplit("\n", 2)[0], "through()"
+    expects = f"{declared}\ntry:\n    {call}\nexcept RuntimeError:\n    pass\n"
+    assert [f.caught for f in observe(observer, tmp_path, expects, "sm_90a").failures] == [True]
+    assert [f.caught for f in observe(observer, tmp_path, f"{expects}{call}\n", "sm_90a").failures] == [False]
+
+
 def test_a_fix_whose_kernel_spills_says_so(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(HEAD + SINE)

@@ -13,7 +13,7 @@ import pytest
 
 from mgpu_fix.model import Failure, KernelCall, Observation, Resources, Span
 from mgpu_fix.observe import compiler
-from mgpu_fix.observe.compiler import Compiled, Compiler, MissingError, Module, read, target, told
+from mgpu_fix.observe.compiler import Compiled, Compiler, Lowered, MissingError, Module, read, target, told
 from mgpu_fix.report import json as json_report
 
 ASSEMBLED = """\
@@ -116,7 +116,8 @@ def test_a_refused_kernel_stops_at_compile_and_the_others_have_figures() -> None
         "c": Compiled("sm_90a", refusal="no", place=("/k.py", 9, 5)),
         "d": Compiled("sm_90a", unknown="it was killed"),
     }
-    after = told(seen, {0: ["a", "b"], 1: ["a", "c"], 2: ["a", "d"]}, compiled)
+    lowered = {0: Lowered(("a", "b")), 1: Lowered(("a", "c"), caught=True), 2: Lowered(("a", "d"))}
+    after = told(seen, lowered, compiled)
     assert after.calls[0].resources == Resources("sm_90a", 10, 4, 1024, ("slow",))
     assert (after.calls[1].stage, after.calls[1].failures, after.calls[1].resources) == ("compile", (0, 1), None)
     assert (after.calls[2].stage, after.calls[2].resources, after.calls[2].uncompiled) == ("run", None, "it was killed")
@@ -128,7 +129,7 @@ def test_a_refused_kernel_stops_at_compile_and_the_others_have_figures() -> None
         "k",
         Span("/k.py", 9, 5, 9, 5),
     )
-    assert failure.message == "no (compiling for sm_90a)"
+    assert (failure.message, failure.caught, failure.jax) == ("no (compiling for sm_90a)", True, "0.12.0.1")
     assert json_report.schema()["$defs"]["resources"]["required"] == list(json.loads(json_report.dump(vars(small))))
 
 
