@@ -9,8 +9,8 @@ import pytest
 
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule, Signature
 from mgpu_fix.engine import Engine, Options
-from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Check, Edit, Failure, KernelCall, Numbers, Observation, Span
+from mgpu_fix.levels import Applicability, VerifiedBy
+from mgpu_fix.model import Candidate, Check, Edit, Failure, KernelCall, Numbers, Observation, Resources, Span
 from mgpu_fix.source import SourceFile
 
 PATH = "/program.py"
@@ -463,3 +463,134 @@ def test_what_hid_the_kernels_does_not_take_their_numbers(state: str, fixed: boo
         'first = "fails OLD"\nk = "fails NEW"\n', runner, Rename(), Swap("NEW", state, oracle=True)
     ).repair()
     assert [fix.name for fix in outcome.fixes] == (["OLD", "NEW"] if fixed else ["OLD"])
+
+
+@dataclass
+class Compiling(Scripted):
+    """A program whose kernels are compiled: ``takes`` is what one that computes a value takes, and the compiler refuses
+    those that compute anything else."""
+
+    takes: Mapping[str, Resources | None] = field(default_factory=dict)
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        seen = super().__call__(texts, draws)
+        text = texts[PATH].decode() if PATH in texts else self.original
+        states = {line.partition(" ")[0]: line.strip("'").partition("'")[2] for line in text.splitlines()}
+        calls, failures = [], list(seen.failures)
+        for one in seen.calls:
+            word, _, value = states[one.name].partition(" ")
+            if word == "fails":
+                calls.append(one)
+            elif value in self.takes:
+                calls.append(replace(one, resources=self.takes[value]))
+            else:
+                failures.append(Failure("CompileError", "no", "compile", one.span, one.name))
+                calls.append(replace(one, stage="compile", failures=(len(failures) - 1,)))
+        return replace(seen, calls=tuple(calls), failures=tuple(failures))
+
+
+COMPILES = Resources("sm_90a", 32)
+
+
+def test_a_fix_that_does_not_compile_is_refused_and_the_next_one_tried() -> None:
+    runner = Compiling({"k": "2"}, takes={"2": COMPILES})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 2.0", "gives 2")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 2'\n"
+    assert outcome.kernels[0].resources == COMPILES
+
+
+def test_a_fix_that_alone_does_not_compile_leaves_the_file() -> None:
+    runner = Compiling(takes={})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 2")).repair()
+    assert (outcome.texts[PATH].text, outcome.fixes) == ("k = 'fails A'\n", ())
+    assert "k then stops with CompileError: no" in outcome.remaining[0].reason
+
+
+def test_a_kernel_that_does_not_compile_remains_and_keeps_no_other_from_being_fixed() -> None:
+    runner = Compiling({"k": "2"}, takes={"2": COMPILES})
+    outcome = engine("k = 'fails A'\nm = 'gives 5'\n", runner, Swap("A", "gives 2")).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 2'\nm = 'gives 5'\n"
+    [left] = outcome.remaining
+    assert (left.code, left.stage, left.type, left.kernel) == (None, "compile", "CompileError", "m")
+    assert left.reason == "no rule for it yet"
+    assert [(kernel.stage, kernel.verified_by) for kernel in outcome.kernels] == [
+        ("run", VerifiedBy.INTERPRETER),
+        ("compile", None),
+    ]
+
+
+def test_a_fix_that_keeps_another_kernel_from_compiling_is_refused() -> None:
+    class Breaks(Swap):
+        def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+            [mine] = super().candidates(failure, source)
+            at = source.text.index("gives 5")
+            yield Candidate("break m", (*mine.edits, Edit(at, at + 7, "gives 6")))
+
+    runner = Compiling({"k": "2", "m": "5"}, takes={"2": COMPILES, "5": COMPILES})
+    outcome = engine("k = 'fails A'\nm = 'gives 5'\n", runner, Breaks("A", "gives 2")).repair()
+    assert not outcome.fixes
+    assert "m now stops at compile" in outcome.remaining[0].reason
+
+
+@pytest.mark.parametrize(
+    ("takes", "require", "level"),
+    [
+        ({"2": COMPILES}, VerifiedBy.COMPILED, VerifiedBy.COMPILED),
+        ({"2": COMPILES}, VerifiedBy.LOWERED, VerifiedBy.COMPILED),
+        ({"2": COMPILES}, VerifiedBy.INTERPRETER, None),
+        ({"2": None}, VerifiedBy.LOWERED, VerifiedBy.LOWERED),
+        ({"2": None}, VerifiedBy.COMPILED, None),
+    ],
+)
+def test_without_numbers_a_kernel_is_proven_by_compiling_it(
+    takes: dict[str, Resources | None], require: VerifiedBy, level: VerifiedBy | None
+) -> None:
+    runner = Compiling(takes=takes)
+    chosen = Options(require=require)
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "unknown 2"), options=chosen).repair()
+    assert [fix.verified_by for fix in outcome.fixes] == ([level] if level else [])
+    if level is None:
+        assert f"--require {require.value} asks for more" in outcome.remaining[0].reason
+
+
+def test_numbers_alone_do_not_do_where_compiling_is_asked_for() -> None:
+    runner = Compiling({"k": "2"}, takes={"2": None})
+    chosen = Options(require=VerifiedBy.COMPILED)
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 2"), options=chosen).repair()
+    assert not outcome.fixes
+    assert "proven by the interpreter only" in outcome.remaining[0].reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cost"),
+    [
+        (None, Resources("sm_90a", 255), ""),
+        (None, Resources("sm_90a", 255, 120), "it spills 120 bytes of registers to memory"),
+        (Resources("sm_90a", 255, 120), Resources("sm_90a", 255, 120), ""),
+        (Resources("sm_90a", 255, 120), Resources("sm_90a", 255, 124), "it spills 124 bytes of registers to memory"),
+        (Resources("sm_90a", 32), Resources("sm_90a", 63), ""),
+        (Resources("sm_90a", 32), Resources("sm_90a", 64), "it takes 64 registers a thread, 32 before"),
+        (None, Resources("sm_90a", 32, 0, 0, ("Potential Performance Loss",)), "Potential Performance Loss"),
+        (Resources("sm_90a", 32, 0, 0, ("Loss",)), Resources("sm_90a", 32, 0, 0, ("Loss",)), ""),
+    ],
+)
+def test_what_a_fixed_kernel_takes_more_is_its_cost(before: Resources | None, after: Resources, cost: str) -> None:
+    class Lowering(Compiling):
+        """What fails also lowers, as a kernel does whose copies are not ordered."""
+
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            calls = tuple(
+                replace(one, stage="run", resources=before) if before and one.failures else one for one in seen.calls
+            )
+            return replace(seen, calls=calls)
+
+    runner = Lowering({"k": "2"}, takes={"2": after})
+    [fix] = engine("k = 'fails A'\n", runner, Swap("A", "gives 2")).repair().fixes
+    assert fix.cost.startswith(cost) and bool(fix.cost) == bool(cost)
+
+
+def test_what_a_kernel_takes_is_told_with_its_last_fix() -> None:
+    runner = Compiling({"k": "2"}, takes={"2": Resources("sm_90a", 255, 8)})
+    outcome = engine("k = 'fails A'\n", runner, Swap("A", "fails B"), Swap("B", "gives 2")).repair()
+    assert [bool(fix.cost) for fix in outcome.fixes] == [False, True]

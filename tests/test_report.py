@@ -1,11 +1,13 @@
 """What people and machines are told of a report."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
+import pytest
 
-from mgpu_fix.levels import Applicability, Oracle, VerifiedBy
-from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, Tried, from_json
+from mgpu_fix.levels import Applicability, Oracle, VerifiedBy, weakest
+from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, Resources, Tried, from_json
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.text import TextReport
 
@@ -81,3 +83,26 @@ def test_json_keeps_its_schema_and_loses_nothing() -> None:
     data = json.loads(json_report.render(REPORT))
     jsonschema.validate(data, json_report.schema())
     assert from_json(Report, data) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("verbose", "told"),
+    [
+        (False, "compiles for sm_100a; equal"),
+        (True, "compiles for sm_100a (40 registers, 8 bytes spilled, 1024 bytes of shared memory); equal"),
+    ],
+)
+def test_a_compiled_kernel_says_for_which_gpu_and_what_it_takes(verbose: bool, told: str) -> None:
+    kernel = replace(KERNEL, resources=Resources("sm_100a", 40, 8, 1024))
+    report = replace(REPORT, files=(replace(PARTIAL, kernels=(kernel,)),))
+    text = TextReport(verbose=verbose).render(report)
+    assert f"your data + 1 random draw; {told}" in text
+    data = json.loads(json_report.render(report))
+    jsonschema.validate(data, json_report.schema())
+    assert from_json(Report, data) == report
+
+
+def test_several_proofs_are_as_good_as_the_weakest() -> None:
+    assert weakest([VerifiedBy.INTERPRETER, VerifiedBy.COMPILED]) is VerifiedBy.COMPILED
+    assert weakest([VerifiedBy.INTERPRETER]) is VerifiedBy.INTERPRETER
+    assert weakest([]) is VerifiedBy.LOWERED

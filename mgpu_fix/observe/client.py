@@ -28,7 +28,7 @@ from mgpu_fix.model import (
 )
 from mgpu_fix.observe import start
 from mgpu_fix.observe.command import Command
-from mgpu_fix.observe.compiler import DRIVER, EXTRA, Compiled, Compiler, MissingError, Module, told
+from mgpu_fix.observe.compiler import DRIVER, EXTRA, Compiled, Compiler, Lowered, MissingError, Module, told
 from mgpu_fix.observe.run import DEVICES, OWN, Request, span_or_none
 
 #: how much of the program's own output is kept, in characters
@@ -258,9 +258,9 @@ class Observer:
 
     def _gather(
         self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float, limit: float
-    ) -> tuple[Observation, dict[str, str], dict[int, list[str]]]:
+    ) -> tuple[Observation, dict[str, str], dict[int, Lowered]]:
         calls: dict[int, KernelCall] = {}
-        lowered: dict[int, list[str]] = {}
+        lowered: dict[int, Lowered] = {}
         failures: list[Failure] = []
         declared: list[Function] = []
         end: dict[str, Any] = {}
@@ -283,8 +283,8 @@ class Observer:
                     call = from_json(KernelCall, value)
                     calls[call.number] = call
                 case "lowered":
-                    number, names = value
-                    lowered[number] = names
+                    number, names, caught = value
+                    lowered[number] = Lowered(tuple(names), caught)
                 case "declared":
                     declared.append(from_json(Function, value))
                 case "preset":
@@ -351,11 +351,11 @@ class Observer:
                 self._unable[arch] = str(e)
         return self._unable[arch]
 
-    def _compiled(self, observation: Observation, lowered: Mapping[int, list[str]], program: Program) -> Observation:
+    def _compiled(self, observation: Observation, lowered: Mapping[int, Lowered], program: Program) -> Observation:
         """An observation with what became of its kernels when they were compiled, where that can be done."""
         if self._unable.get(program.arch or DESCRIBED):
             return observation
-        names = dict.fromkeys(name for names in lowered.values() for name in names)
+        names = dict.fromkeys(name for kernel in lowered.values() for name in kernel.names)
         modules = [Module(Path(observation.folder, f"{name}.module"), name) for name in names]
         try:
             compiled = self._its_compiler().compile(modules, program.arch, program.timeout)

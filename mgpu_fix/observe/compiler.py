@@ -26,6 +26,8 @@ from mgpu_fix.model import Failure, KernelCall, Observation, Resources, Span, di
 
 #: what to install where the parts are missing
 EXTRA = "pip install 'mgpu-fix[compile]'"
+#: compiles at a time, which are large processes
+MOST_AT_ONCE = min(os.cpu_count() or 1, 8)
 #: why nothing is compiled beside a real driver
 DRIVER = "a CUDA driver is installed, and this version compiles only where there is none"
 #: instructions that only one kind of GPU has, as they stand in a lowered module
@@ -50,6 +52,14 @@ class Module:
 
     path: Path
     name: str
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What a kernel call was lowered to, by name. ``caught`` says that the program expects an error there."""
+
+    names: tuple[str, ...]
+    caught: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ class Compiler:
         refused: dict[tuple[str, str], Compiled] = {}
         try:
             while waiting or running:
-                while waiting and len(running) < (os.cpu_count() or 1):
+                while waiting and len(running) < MOST_AT_ONCE:
                     running.append(self._start(*waiting.pop(), seconds))
                 for process in [p for p in running if p.ended()]:
                     running.remove(process)
@@ -224,17 +234,16 @@ def _resources(arch: str, out: str, dynamic: int) -> Resources:
     )
 
 
-def told(
-    observation: Observation, lowered: Mapping[int, Sequence[str]], compiled: Mapping[str, Compiled]
-) -> Observation:
-    """An observation with what became of its calls' modules: ``lowered`` names them by the call's number."""
+def told(observation: Observation, lowered: Mapping[int, Lowered], compiled: Mapping[str, Compiled]) -> Observation:
+    """An observation with what became of its calls' modules: ``lowered`` holds them by the call's number."""
     calls, failures = [], list(observation.failures)
     for call in observation.calls:
-        found = [compiled[name] for name in lowered.get(call.number, ()) if name in compiled]
+        kernel = lowered.get(call.number, Lowered(()))
+        found = [compiled[name] for name in kernel.names if name in compiled]
         takes = [c.resources for c in found if c.resources]
         refused = next((c for c in found if c.refusal), None)
         if refused is not None:
-            failures.append(_failure(call, refused, observation.jax))
+            failures.append(replace(_failure(call, refused), caught=kernel.caught, jax=observation.jax))
             calls.append(replace(call, stage="compile", failures=(*call.failures, len(failures) - 1)))
         elif takes and len(takes) == len(found):
             calls.append(replace(call, resources=_largest(takes)))
@@ -243,13 +252,13 @@ def told(
     return replace(observation, calls=tuple(calls), failures=tuple(failures))
 
 
-def _failure(call: KernelCall, refused: Compiled, jax: str) -> Failure:
+def _failure(call: KernelCall, refused: Compiled) -> Failure:
     span = call.span
     if refused.place is not None:
         path, line, column = refused.place
         span = Span(path, line, column, line, column)
     message = f"{refused.refusal} (compiling for {refused.arch})"
-    return Failure("CompileError", message, "compile", span, call.name, (("CompileError", message),), jax=jax)
+    return Failure("CompileError", message, "compile", span, call.name, (("CompileError", message),))
 
 
 def _largest(found: Sequence[Resources]) -> Resources:

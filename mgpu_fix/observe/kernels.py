@@ -119,6 +119,9 @@ class Call:
     changed: list[Scope] = field(default_factory=list)
     #: whether the intended trace drops what a body without outputs returns
     drops: bool = False
+    #: names of what it was lowered to; whether wherever it is called the program expects that this does not compile
+    modules: list[str] = field(default_factory=list)
+    expected: bool | None = None
 
     @property
     def width(self) -> int:

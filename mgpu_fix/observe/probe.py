@@ -309,6 +309,7 @@ class Probe:
             call = self._observed(kernel, flat, tree)
             self.interpreter.touched.add(call.label)
             self.records.met_again(call)
+            self._tell_modules(call)
         if call.error is not None and self.records.caught_here(call.error):
             raise call.error
         outs = self._staged(call, flat) if jaxseam.is_tracing(flat) else self._eager(call, flat)
@@ -338,7 +339,7 @@ class Probe:
             with self._tracing.of(real):
                 lowered = call.closed(traced).lower(lowering_platforms=("cuda",))
             call.stage = "run"
-            self._keep_modules(call, lowered)
+            call.modules = self._kept_modules(lowered)
         except Exception as e:
             call.error = e
         stored = self._stores(call, closed)
@@ -358,15 +359,23 @@ class Probe:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"
         self._write_down(call, real, intended)
 
-    def _keep_modules(self, call: Call, lowered: Any) -> None:
-        """Leave what was lowered for whoever can compile it."""
+    def _kept_modules(self, lowered: Any) -> list[str]:
+        """Leave what was lowered for whoever can compile it; returns its names."""
+        names = []
         # As with the facts: no program fails for it.
         with contextlib.suppress(Exception):
-            names = []
             for module, text in jaxseam.lowered_modules(lowered):
                 names.append(digest(text))
                 (self.folder / f"{names[-1]}.module").write_bytes(module)
-            self.emit("lowered", [call.number, names])
+        return names
+
+    def _tell_modules(self, call: Call) -> None:
+        """Say what there is to compile, and whether the program expects all its calls to fail at that."""
+        if call.modules and call.expected is not False:
+            expected = self.records.caught_here(jax.errors.JaxRuntimeError())
+            if expected is not call.expected:
+                call.expected = expected
+                self.emit("lowered", [call.number, call.modules, expected])
 
     def _write_down(self, call: Call, real: Trace, intended: Trace) -> None:
         kernel = call.kernel
