@@ -46,6 +46,9 @@ class Format(enum.StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+    RDJSON = "rdjson"
 
 
 class Colour(enum.StrEnum):
@@ -93,6 +96,7 @@ CheckOnly = Annotated[bool, typer.Option("--check", help="Write and print nothin
 From = Annotated[str, typer.Option("--from", metavar="V", help="The JAX that the code was written for.")]
 To = Annotated[str, typer.Option("--to", metavar="V", help="The JAX to bring it to, else the one installed.")]
 OutputFormat = Annotated[Format, typer.Option(help="Report format.")]
+OutputFile = Annotated[str, typer.Option(metavar="FILE", help="Write the report there, not to the terminal.")]
 Color = Annotated[Colour, typer.Option("--color", help="Colour the report.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what blocks a file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's output and every proof.")]
@@ -149,11 +153,12 @@ def _runs(
 
 def _output(
     output_format: OutputFormat = Format.TEXT,
+    output_file: OutputFile = "",
     color: Color = Colour.AUTO,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> Output:
-    return Output(output_format.value, color.value, False, quiet, verbose)
+    return Output(output_format.value, color.value, False, quiet, verbose, output_file)
 
 
 def _sharing(**groups: Callable[..., Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:

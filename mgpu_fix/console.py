@@ -17,14 +17,20 @@ class OutputError(Exception):
 
 @dataclass(frozen=True)
 class Output:
-    """How a report is told: ``format`` is text or json, ``colour`` auto, always or never, ``patch`` prints the diff
-    alone to standard output and everything else to standard error."""
+    """How a report is told: ``format`` is text or one for machines, ``colour`` auto, always or never, ``patch`` prints
+    the diff alone to standard output and everything else to standard error, ``file`` takes the report."""
 
     format: str = "text"
     colour: str = "auto"
     patch: bool = False
     quiet: bool = False
     verbose: bool = False
+    file: str = ""
+
+    @property
+    def text(self) -> bool:
+        """Whether the report is for people."""
+        return self.format == "text"
 
 
 def say(text: str, stream: TextIO | None = None, errors: str = "replace") -> None:

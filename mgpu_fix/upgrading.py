@@ -45,7 +45,7 @@ def upgrade(
 
         load().chosen(chosen.select, chosen.ignore)
     files = tuple(pallas_files(paths))
-    if not files and output.format != "json":
+    if not files and output.text:
         say("" if output.quiet else "no file speaks of Pallas\n", sys.stderr if output.patch else sys.stdout)
         return 0
     return _upgraded(files, paths, Window(since, to or _installed()), chosen, output, write, program)
@@ -83,12 +83,11 @@ def _upgraded(
 
             report = prove(results, program, chosen.select, chosen.ignore, chosen.unsafe, write, progress.say)
     symbols = sum((result.symbols for result in results), Counter[str]())
-    if program:
-        teller.whole(report)
-    else:
-        teller.end(report)
-    if not output.quiet and output.format != "json":
-        say(_summary(report, symbols, write, proven=program is not None), teller.stream)
+    for file in report.files if program else ():
+        teller.file(file, report)
+    if not output.quiet and output.text:
+        teller.say(_summary(report, symbols, write, proven=program is not None))
+    teller.end(report)
     return _exit_code(report, write)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from mgpu_fix.model import Report, to_json
 
 
-def render(report: Report) -> str:
-    """The report as JSON text with a final newline."""
+def render(report: Report, applied: bool = False) -> str:
+    """The report as JSON text with a final newline; the diffs in it are the same whether they were ``applied``."""
     return dump(to_json(report)) + "\n"
 
 
