@@ -91,6 +91,7 @@ GoldenFolder = Annotated[
 OraclePython = Annotated[
     str, typer.Option(metavar="PATH", help="Another Python, with a newer JAX, whose interpreter gives the numbers.")
 ]
+Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Show each fix, and ask before it is made.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Print a patch for git apply; write nothing.")]
 CheckOnly = Annotated[bool, typer.Option("--check", help="Write and print nothing; exit 1 on a change.")]
 From = Annotated[str, typer.Option("--from", metavar="V", help="The JAX that the code was written for.")]
@@ -191,6 +192,7 @@ def apply(
     output: Output,
     diff: Diff = False,
     check_only: CheckOnly = False,
+    interactive: Interactive = False,
     unsafe_fixes: Annotated[
         bool, typer.Option("--unsafe-fixes", help="Also apply fixes that may change what a kernel computes.")
     ] = False,
@@ -216,7 +218,7 @@ def apply(
     output = _preview(output, diff, check_only)
     mode = "preview" if diff or check_only else "apply"
     task = Task(tuple(files), mode, options, runs.program(), goldens=golden, renew=update_golden)
-    return commands.repair(task, output, _early, oracle_python)
+    return commands.repair(task, output, _early, oracle_python, interactive)
 
 
 @app.command()
@@ -277,6 +279,7 @@ def upgrade(
     to: To = "",
     diff: Diff = False,
     check_only: CheckOnly = False,
+    interactive: Interactive = False,
     unsafe_fixes: Annotated[
         bool, typer.Option("--unsafe-fixes", help="Also make changes that may not mean the same.")
     ] = False,
@@ -288,7 +291,7 @@ def upgrade(
     from mgpu_fix import upgrading
 
     output = _preview(output, diff, check_only)
-    chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs)
+    chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs, interactive)
     program = runs.program() if runs.asked else None
     return upgrading.upgrade(tuple(paths), chosen, output, not (diff or check_only), program)
 
@@ -363,6 +366,7 @@ def run(early: "Observer | None" = None) -> int:
 #: what to do, and to what, no file says
 _ASKED = {
     *("files", "paths", "query", "as_json", "diff", "check_only", "update_golden", "since", "to", "jobs"),
+    "interactive",
     *("run_", "module", "call", "arg"),
 }
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mgpu_fix import __version__, golden
+from mgpu_fix.asking import terminal
 from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import Output, OutputError, Progress, UsageError, is_terminal, say
 from mgpu_fix.engine import Options
@@ -25,24 +26,28 @@ from mgpu_fix.report.tell import Teller
 ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 
 
-def repair(task: Task, output: Output, observer: Observer | None, oracle_python: str = "") -> int:
+def repair(
+    task: Task, output: Output, observer: Observer | None, oracle_python: str = "", interactive: bool = False
+) -> int:
     """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
     _check(task.options)
     places = [golden.place(name, task.goldens) for name in task.files]
     shared = next((path for path in places if task.goldens and places.count(path) > 1), None)
     if shared:
         raise UsageError(f"--golden: two of the files would share {shared}")
+    teller = Teller(output, task.mode == "apply")
+    accept = terminal(teller.text, sys.stderr) if interactive else None
     with (
         _running(observer) as running,
         _oracle(oracle_python) as oracle,
-        Progress(not output.quiet and is_terminal(sys.stderr)) as progress,
+        Progress(not output.quiet and is_terminal(sys.stderr) and not accept) as progress,
     ):
         if task.options.require is VerifiedBy.COMPILED:
             why = running.unable_to_compile(task.program.arch or DESCRIBED)
             if why:
                 raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
-        report = carry_out(task, running, load(), progress.say, oracle)
-    Teller(output, task.mode == "apply").whole(report)
+        report = carry_out(task, running, load(), progress.say, oracle, accept or (lambda fix: True))
+    teller.whole(report)
     return exit_code(report, task.mode)
 
 

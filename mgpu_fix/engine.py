@@ -30,8 +30,9 @@ from mgpu_fix.source import Overlap, SourceError, SourceFile, line_before, merge
 
 #: how a run ends that proves nothing
 _UNSEEN = ("timeout", "crashed", "blocked")
-#: outcome of a candidate that a run approved of
+#: outcome of a candidate that a run approved of, and of one that needs none
 KEPT = "kept"
+_SEEN = "it leads back to a text that was tried"
 
 
 class Runner(Protocol):
@@ -64,7 +65,8 @@ class Options:
 class Outcome:
     """What the search ends with. ``texts`` is what to write; where nothing was proven it is the originals.
 
-    ``notes`` are kernels that nothing changed and that the program's own reference contradicts.
+    ``notes`` are failures that a comment says to ignore, and kernels that nothing changed and that the program's own
+    reference contradicts.
     """
 
     texts: dict[str, SourceFile]
@@ -94,6 +96,7 @@ class _Problem:
     options: list[_Option] = field(default_factory=list)
     reason: str = ""
     tried: list[Tried] = field(default_factory=list)
+    ignored: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,23 +136,25 @@ class Engine:
         compare: verify.Compare = verify.compare_files,
         progress: Callable[[str], None] = lambda text: None,
         golden: verify.Golden | None = None,
+        accept: Callable[[Fix], bool] = lambda fix: True,
     ) -> None:
         self.run, self.catalogue, self.options = run, catalogue, options
         self.originals, self.compare, self.progress = dict(sources), compare, progress
-        self.golden = golden
+        self.golden, self.accept = golden, accept
         self.first: Observation = Observation("ok")
         #: what numbers are held against: the first run that comes to a kernel
         self.baseline: Observation = self.first
         self._memo: dict[str, Observation] = {}
         self._tried: dict[str, list[Tried]] = {}
         self._bans: list[_Ban] = []
+        #: steps that were proven, and asked about; and those of them that nobody wants
+        self._asked: dict[tuple[frozenset[str], str], bool] = {}
+        self._declined: list[_Ban] = []
 
     def diagnose(self) -> Outcome:
         """Run once and say what fails; try nothing."""
         self.first = self.baseline = self._observe(self.originals)
-        problems = self._problems(self.first, self.originals, {})
-        remaining = tuple(self._remaining(p, self.originals) for p in problems)
-        return self._outcome(self.originals, self.first, (), remaining)
+        return self._outcome(self.originals, self.first, (), self._problems(self.first, self.originals, {}))
 
     def repair(self) -> Outcome:
         """Search until nothing more can be fixed; every fix in the outcome was proven by a run."""
@@ -165,26 +170,30 @@ class Engine:
             texts, last, steps = self._search(excluded)
             ban = self._unproven(steps, last)
             if ban is None:
-                break
+                unwanted = self._unwanted(steps, last)
+                if unwanted is None:
+                    break
+                self._declined.append(unwanted)
+                continue
             # Another fix gets its turn in the chain of an unproven kernel. Where none is left the whole chain goes,
             # step by step from its end; what the others need is found again without it.
             self._ban(ban)
-        problems = self._problems(last, texts, excluded)
-        remaining = tuple(self._remaining(p, texts) for p in problems)
-        return self._outcome(texts, last, steps, remaining)
+        return self._outcome(texts, last, steps, self._problems(last, texts, excluded))
 
     def _outcome(
         self,
         texts: dict[str, SourceFile],
         last: Observation,
         steps: Sequence[_Step],
-        remaining: tuple[Remaining, ...],
+        problems: Sequence[_Problem],
     ) -> Outcome:
+        remaining = tuple(self._remaining(p, texts) for p in problems if not p.ignored)
         fixes = tuple(self._fix(step, last, steps[i + 1 :]) for i, step in enumerate(steps))
         fixed = frozenset(itertools.chain.from_iterable(step.kernels for step in steps))
         strays = [(v, self._stray(v)) for v in verify.strays(last, self.compare, self.golden)]
         given = {r.reference for r in last.referred if r.given}
         notes = tuple(told for v, told in strays if v.oracle is Oracle.REFERENCE and not given)
+        notes += tuple(self._remaining(p, texts) for p in problems if p.ignored)
         notes += tuple(_unused(r) for r in last.referred if r.given and r.agrees is None)
         remaining += tuple(told for _, told in strays if told not in notes)
         return Outcome(texts, self.first, last, fixes, remaining, self._proofs(last, fixed), notes)
@@ -232,6 +241,8 @@ class Engine:
                 problem.reason = "caught by the program; --include-caught fixes it"
             elif rule is None:
                 problem.reason = "no rule for it yet"
+            elif _ignored(failure, rule, texts):
+                problem.reason, problem.ignored = "a comment says to ignore it", True
             elif not self.options.allows(rule):
                 problem.reason = f"{rule.code} is not selected"
             else:
@@ -271,7 +282,8 @@ class Engine:
                 or _loses_comment(source, candidate)
             ):
                 level = Applicability.UNSAFE
-            ban = next((b for b in self._bans if b.forbids(problem.mark, candidate)), None)
+            bans = (b for b in (*self._declined, *self._bans) if b.forbids(problem.mark, candidate))
+            ban = next(bans, None)
             if ban is None:
                 problem.options.append(_Option(candidate, level))
             else:
@@ -356,7 +368,7 @@ class Engine:
             return None
         key = _name(new)
         if key in visited:
-            say("it leads back to a text that was tried")
+            say(_SEEN)
             return None
         visited.add(key)
         observation = self._observe(new)
@@ -378,9 +390,10 @@ class Engine:
         return new, observation, steps
 
     def _note(self, problem: _Problem, candidate: Candidate, outcome: str) -> None:
-        entry = Tried(candidate.title, outcome)
-        if entry not in self._tried.setdefault(problem.mark, []):
-            self._tried[problem.mark].append(entry)
+        entry, known = Tried(candidate.title, outcome), self._tried.setdefault(problem.mark, [])
+        told = any(t.title == entry.title and t.outcome != KEPT for t in known)
+        if entry not in known and not (told and outcome == _SEEN):
+            known.append(entry)
 
     def _fault(self, group: list[tuple[_Problem, _Option]], before: Observation, after: Observation) -> str:
         """Why the run ``after`` does not approve of the group's edits; empty if it does."""
@@ -423,6 +436,17 @@ class Engine:
                 chain = [s for s in steps if s.kernels & step.kernels] or [step]
                 self._note(chain[-1].problem, chain[-1].option.candidate, f"undone: {missing[0]}")
                 return _Ban(len(chain), chain[-1], f"its fix was undone: {missing[0]}")
+        return None
+
+    def _unwanted(self, steps: Sequence[_Step], last: Observation) -> _Ban | None:
+        """The first step whose fix is not accepted, None if all are; nothing is asked about twice."""
+        for i, step in enumerate(steps):
+            key = step.marks, step.option.candidate.title
+            if key not in self._asked:
+                self._asked[key] = self.accept(self._fix(step, last, steps[i + 1 :]))
+            if not self._asked[key]:
+                self._note(step.problem, step.option.candidate, "declined")
+                return _Ban(0, step, "declined")
         return None
 
     def _ban(self, ban: _Ban) -> None:
@@ -501,7 +525,7 @@ class Engine:
         failure, reason = problem.failure, problem.reason
         tried = {t.title for t in problem.tried}
         if not reason and problem.tried:
-            reason = "no fix held: " + "; ".join(f"{t.title}: {t.outcome}" for t in problem.tried)
+            reason = "no fix held: " + "; ".join(f"{t.title}: {t.outcome}" for t in problem.tried if t.outcome != KEPT)
         best = next((o for o in problem.options if o.candidate.title not in tried), None)
         if best is not None and best in self._allowed(problem):
             reason = reason or f"a fix is known: {best.candidate.title}; mgpu-fix apply tries it"
@@ -619,6 +643,12 @@ def _disproof(last: Observation, kernels: frozenset[str]) -> str:
 
 def _name(texts: Mapping[str, SourceFile]) -> str:
     return digest(b"\0".join(p.encode("utf-8", "surrogateescape") + b"\0" + s.data for p, s in sorted(texts.items())))
+
+
+def _ignored(failure: Failure, rule: Rule, texts: Mapping[str, SourceFile]) -> bool:
+    """Whether a comment where it failed says to leave it."""
+    source = texts.get(failure.span.path) if failure.span else None
+    return source is not None and failure.span is not None and source.ignores(failure.span.line, (rule.code, rule.name))
 
 
 def _path(failure: Failure) -> str:

@@ -63,7 +63,7 @@ def _status(fixed: bool, remains: bool) -> str:
 def shows_nothing(outcome: Outcome) -> bool:
     """Whether a program ran to its end and nothing of Pallas was seen in it."""
     last = outcome.last
-    seen = last.calls or last.others or outcome.fixes or outcome.remaining
+    seen = last.calls or last.others or outcome.fixes or outcome.remaining or outcome.notes
     return last.status == "ok" and not seen
 
 

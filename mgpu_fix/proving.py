@@ -8,7 +8,7 @@ from mgpu_fix import disk
 from mgpu_fix.catalogue import load
 from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy, weakest
-from mgpu_fix.model import FileReport, Report
+from mgpu_fix.model import FileReport, Fix, Report
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.trees import Result
@@ -22,10 +22,12 @@ def prove(
     unsafe: bool,
     write: bool,
     progress: Callable[[str], None],
+    accept: Callable[[Fix], bool],
 ) -> Report:
     """Run ``program`` over the upgraded texts, repair what then fails, and write it all if ``write``.
 
-    Nothing is written where a kernel is worse off than with the old texts. Raises ObserverError.
+    Nothing is written where a kernel is worse off than with the old texts, and no repair is made that ``accept`` says
+    no to. Raises ObserverError.
     """
     seen = {os.path.realpath(r.report.path): r for r in results if r.before}
     given = {path: disk.parsed(path, r.after) for path, r in seen.items() if r.after != r.before}
@@ -35,7 +37,7 @@ def prove(
     chosen = tuple(rule.code for rule in catalogue.chosen(select, ignore))
     task = Task(files, mode, Options(select=chosen, unsafe=unsafe), program, given)
     with Observer() as observer:
-        report = carry_out(task, observer, catalogue, progress)
+        report = carry_out(task, observer, catalogue, progress, accept=accept)
     ran = {os.path.realpath(file.path): file for file in report.files}
     merged = tuple(_merged(r.report, ran.get(os.path.realpath(r.report.path))) for r in results)
     return replace(report, files=merged)

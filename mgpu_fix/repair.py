@@ -12,7 +12,7 @@ from mgpu_fix.arrays import DRAW_SEED
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.engine import Engine, Options, Outcome, Runner
 from mgpu_fix.levels import Oracle, VerifiedBy
-from mgpu_fix.model import FileReport, Observation, Report, digest
+from mgpu_fix.model import FileReport, Fix, Observation, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.outcomes import merged, reports_of, reports_of_one, shows_nothing
@@ -51,10 +51,11 @@ def carry_out(
     catalogue: Catalogue,
     progress: Callable[[str], None],
     oracle: Observer | None = None,
+    accept: Callable[[Fix], bool] = lambda fix: True,
 ) -> Report:
     """Work through the files, one program each, or one for all; every file named may be edited by any of them.
 
-    The numbers come from ``oracle``, if one is given.
+    The numbers come from ``oracle``, if one is given. Only fixes that ``accept`` says yes to are kept.
 
     Raises ObserverError where programs cannot be run at all, and KeyboardInterrupt with no file touched by the program
     under way.
@@ -90,7 +91,7 @@ def carry_out(
             reports[name] = FileReport(name, "blocked", reason=str(e))
             continue
         compare = functools.partial(compare_files, tolerance=task.tolerance)
-        engine = Engine(run, catalogue, sources, task.options, compare, progress, held)
+        engine = Engine(run, catalogue, sources, task.options, compare, progress, held, accept)
         outcome = engine.repair() if task.mode in ("apply", "preview") else engine.diagnose()
         if task.mode == "verify" and held:
             outcome = replace(outcome, remaining=(*outcome.remaining, *golden.gaps(outcome.last, held)))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from mgpu_fix import __version__, disk
 from mgpu_fix.catalogue import Rule, load
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import FileReport, Report
+from mgpu_fix.model import FileReport, Fix, Report
 from mgpu_fix.source import Names, SourceFile, unified_diff
 from mgpu_fix.upgrade import upgrade
 from mgpu_fix.versions import Window
@@ -52,10 +52,13 @@ class Result:
     after: bytes = b""
 
 
-def carry_out(task: Task, tell: Callable[[FileReport], None]) -> list[Result]:
-    """Upgrade every file; ``tell`` hears of each where nothing is written, else of all once they are."""
+def carry_out(
+    task: Task, tell: Callable[[FileReport], None], accept: Callable[[Fix], bool] | None = None
+) -> list[Result]:
+    """Upgrade every file; ``tell`` hears of each where nothing is written, else of all once they are. Where there is
+    an ``accept``, only what it says yes to is done."""
     results: list[Result] = []
-    for result in _results(task):
+    for result in _results(task, accept):
         results.append(result)
         if not task.write:
             tell(result.report)
@@ -82,22 +85,27 @@ def _blocked(result: Result, reason: str) -> Result:
     return replace(result, report=replace(result.report, status="blocked", reason=reason), symbols=Counter())
 
 
-def _results(task: Task) -> Iterator[Result]:
+def _results(task: Task, accept: Callable[[Fix], bool] | None) -> Iterator[Result]:
     """One for each file, in order."""
-    work = functools.partial(_upgraded, task)
-    if task.jobs == 1 or len(task.paths) < _MANY:
-        yield from map(work, task.paths)
+    if accept or task.jobs == 1 or len(task.paths) < _MANY:
+        # A file that others import from is looked at twice, and asked about once.
+        yield from (_upgraded(task, path, functools.cache(accept or _any)) for path in task.paths)
         return
+    work = functools.partial(_upgraded, task)
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
     with concurrent.futures.ProcessPoolExecutor(task.jobs, context) as pool:
         yield from pool.map(work, task.paths, chunksize=4)
 
 
-def _upgraded(task: Task, path: str) -> Result:
+def _any(fix: Fix) -> bool:
+    return True
+
+
+def _upgraded(task: Task, path: str, accept: Callable[[Fix], bool] = _any) -> Result:
     shown = disk.shown_path(path)
     try:
-        return _done(task, shown, disk.read(path), load().chosen(task.select, task.ignore))
+        return _done(task, shown, disk.read(path), load().chosen(task.select, task.ignore), accept)
     except disk.Blocked as e:
         reason = str(e)
     except RecursionError:
@@ -105,12 +113,12 @@ def _upgraded(task: Task, path: str) -> Result:
     return Result(FileReport(shown, "blocked", reason=reason), Counter())
 
 
-def _done(task: Task, shown: str, source: SourceFile, rules: Sequence[Rule]) -> Result:
-    done = upgrade(source, rules, task.window, task.least)
+def _done(task: Task, shown: str, source: SourceFile, rules: Sequence[Rule], accept: Callable[[Fix], bool]) -> Result:
+    done = upgrade(source, rules, task.window, task.least, accept=accept)
     gone = imported(Names(source)) - imported(Names(done.source)) if done.fixes else set()
     wanted = _wanted(task.roots, source.path, gone) if gone else set()
     if wanted:
-        done = upgrade(source, rules, task.window, task.least, wanted)
+        done = upgrade(source, rules, task.window, task.least, wanted, accept)
     fixed, left = bool(done.fixes), bool(done.remaining)
     status = ("partial" if left else "fixed") if fixed else "unfixed" if left else "clean"
     told = FileReport(

@@ -1,7 +1,7 @@
 """API drift: one file's text brought to another version of JAX. Pure; nothing is run, so nothing is proven."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mgpu_fix.catalogue import Rule
@@ -43,12 +43,20 @@ def upgrade(
     window: Window,
     least: Applicability,
     wanted: Collection[str] = (),
+    accept: Callable[[Fix], bool] = lambda fix: True,
 ) -> Upgraded:
     """``source`` with all that ``rules`` know of the window; fixes less sure than ``least`` are only told.
 
-    ``wanted`` are names that other files import from it, and that it keeps. Runs until nothing changes, so that a
-    second call finds nothing to do.
+    ``wanted`` are names that other files import from it, and that it keeps. A fix that ``accept`` says no to is left.
+    Runs until nothing changes, so that a second call finds nothing to do.
     """
+    declined: set[tuple[str, str]] = set()
+
+    def refusal(rule: Rule, upgrade_: Upgrade) -> str:
+        if _ignored(rule, upgrade_, source):
+            return "a comment says to ignore it"
+        return "declined" if (rule.code, upgrade_.symbol) in declined else _refusal(upgrade_, source, least)
+
     original, names, fixes, symbols = source, Names(source, wanted), list[Fix](), Counter[str]()
     ages: list[str] = []
     since = window.since
@@ -57,7 +65,12 @@ def upgrade(
         for rule in rules:
             found = _found(rule, names, window)
             ages += [u.gone for u in found if u.gone]
-            chosen = _together(u for u in found if _refusal(u, source, least) == "")
+            chosen = []
+            for u, candidate in _together(u for u in found if not refusal(rule, u)):
+                if accept(_fix(rule, u, candidate, source, original)):
+                    chosen.append((u, candidate))
+                else:
+                    declined.add((rule.code, u.symbol))
             if not chosen:
                 continue
             try:
@@ -75,8 +88,12 @@ def upgrade(
             break
         window = aged
     left = [(rule, u) for rule in rules for u in _found(rule, names, window)]
-    remaining = tuple(_remaining(rule, u, source, original, least) for rule, u in left if u.due)
-    notes = tuple(_remaining(rule, u, source, original, least) for rule, u in left if not u.due)
+    told = [
+        (u.due and not _ignored(rule, u, source), _remaining(rule, u, source, original, refusal(rule, u)))
+        for rule, u in left
+    ]
+    remaining = tuple(item for due, item in told if due)
+    notes = tuple(item for due, item in told if not due)
     return Upgraded(source, tuple(fixes), remaining, notes, symbols)
 
 
@@ -107,6 +124,11 @@ def _refusal(upgrade_: Upgrade, source: SourceFile, least: Applicability) -> str
     if not _compiles(changed) and _compiles(source):
         return f"{candidate.title} fails: Python does not take the result"
     return ""
+
+
+def _ignored(rule: Rule, upgrade_: Upgrade, source: SourceFile) -> bool:
+    """Whether a comment at one of its places says to leave it, and so all of them."""
+    return any(source.ignores(place.line, (rule.code, rule.name)) for place in upgrade_.places)
 
 
 def _compiles(source: SourceFile) -> bool:
@@ -148,11 +170,9 @@ def _fix(rule: Rule, upgrade_: Upgrade, candidate: Candidate, source: SourceFile
     )
 
 
-def _remaining(
-    rule: Rule, upgrade_: Upgrade, source: SourceFile, original: SourceFile, least: Applicability
-) -> Remaining:
+def _remaining(rule: Rule, upgrade_: Upgrade, source: SourceFile, original: SourceFile, reason: str) -> Remaining:
     line, column = _place(upgrade_, source, original)
-    reason = _refusal(upgrade_, source, least) or "not done, since the changes do not come to an end"
+    reason = reason or "not done, since the changes do not come to an end"
     return Remaining(rule.code, "parse", "Drift", upgrade_.symbol, source.path, line, column, reason)
 
 

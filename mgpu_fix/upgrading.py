@@ -26,6 +26,7 @@ class Chosen:
     ignore: str = ""
     unsafe: bool = False
     jobs: int = 0
+    interactive: bool = False
 
 
 def upgrade(
@@ -69,19 +70,25 @@ def _upgraded(
     task = trees.Task(files, paths, window, chosen.select, chosen.ignore, least, write and not program, jobs)
     teller = Teller(output, write)
     partial = Report(())
+    accept = None
+    if chosen.interactive:
+        from mgpu_fix.asking import terminal
+
+        accept = terminal(teller.text, sys.stderr)
 
     def tell(file: "FileReport") -> None:
         if file.status != "clean" or file.notes or output.verbose:
             teller.file(file, partial)
 
-    with Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
+    with Progress(not output.quiet and is_terminal(sys.stderr) and not accept) as progress:
         progress.say("upgrading")
-        results = trees.carry_out(task, (lambda file: None) if program else tell)
+        results = trees.carry_out(task, (lambda file: None) if program else tell, accept)
         report = trees.report(results)
         if program:
             from mgpu_fix.proving import prove
 
-            report = prove(results, program, chosen.select, chosen.ignore, chosen.unsafe, write, progress.say)
+            asked = accept or (lambda fix: True)
+            report = prove(results, program, chosen.select, chosen.ignore, chosen.unsafe, write, progress.say, asked)
     symbols = sum((result.symbols for result in results), Counter[str]())
     for file in report.files if program else ():
         teller.file(file, report)

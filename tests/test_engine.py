@@ -594,3 +594,11 @@ def test_what_a_kernel_takes_is_told_with_its_last_fix() -> None:
     runner = Compiling({"k": "2"}, takes={"2": Resources("sm_90a", 255, 8)})
     outcome = engine("k = 'fails A'\n", runner, Swap("A", "fails B"), Swap("B", "gives 2")).repair()
     assert [bool(fix.cost) for fix in outcome.fixes] == [False, True]
+
+
+def test_what_a_comment_says_to_ignore_is_left_and_is_no_failure() -> None:
+    text = "k = 'fails A'  # mgpu-fix: ignore[A]\nm = 'fails B'  # mgpu-fix: ignore[A]\n"
+    outcome = engine(text, Scripted({"k": "1", "m": "2"}), Swap("A", "gives 1"), Swap("B", "gives 2")).repair()
+    assert outcome.texts[PATH].text == text.replace("fails B", "gives 2")
+    assert not outcome.remaining
+    assert [(n.kernel, n.reason) for n in outcome.notes] == [("k", "a comment says to ignore it")]

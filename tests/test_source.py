@@ -177,3 +177,27 @@ def test_a_splice_keeps_what_surrounds_it(newline: str, indent: str) -> None:
     splice = Splice(source, source.tree.body[0])
     splice.on(statement, lambda node: cst.Expr(node.value), cst.Return)
     assert source.edited([splice.edit()]).text == text.replace("return 1", "1")
+
+
+@pytest.mark.parametrize(
+    ("line", "names", "ignored"),
+    [
+        (1, ("MGF101", "warp-vector-access"), True),
+        (1, ("MGF401", "kernel-returns-value"), False),
+        (2, ("MGF401", "kernel-returns-value"), True),
+        (3, ("MGF401", "kernel-returns-value"), True),
+        (5, ("MGF401", "kernel-returns-value"), False),
+        (6, ("MGF401", "kernel-returns-value"), True),
+        (7, ("MGF401", "kernel-returns-value"), False),
+        (99, ("MGF401", "kernel-returns-value"), False),
+    ],
+)
+def test_a_comment_leaves_a_rule_alone_in_its_statement(line: int, names: tuple[str, str], ignored: bool) -> None:
+    text = (
+        "x = 1  # mgpu-fix: ignore[MGF102, MGF101]\n"
+        "y = f(\n    2)  # mgpu-fix: ignore\n"
+        "\n"
+        "def g():\n    return 3  # noqa  # mgpu-fix: ignore[kernel-returns-value]\n"
+        "z = 4  # mgpu-fix: ignored\n"
+    )
+    assert SourceFile("k.py", text.encode()).ignores(line, names) is ignored

@@ -63,6 +63,11 @@ class TextReport:
         calls = len(file.kernels)
         return "clean" if not calls else f"clean, {calls} kernel call{'s' if calls > 1 else ''} seen"
 
+    def one(self, fix: Fix) -> str:
+        """One fix with its own patch."""
+        lines = [*self._fix(fix), "", *map(self._diff_line, fix.diff.removesuffix("\n").split("\n")), ""]
+        return "".join(f"{line}\n" for line in lines)
+
     def _fix(self, fix: Fix) -> Iterator[str]:
         place = f"line {fix.line}" if fix.line is not None else "a line made by an earlier fix"
         yield f"  {self.paint(fix.code, 'cyan')} {fix.name}, {place}{f', kernel {fix.kernel}' if fix.kernel else ''}"

@@ -9,7 +9,7 @@ import itertools
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from mgpu_fix.model import Edit, Span
 
@@ -18,6 +18,7 @@ _NEWLINE = re.compile(r"\r\n|\n|\r")
 
 
 _COOKIE = re.compile(rb"coding[=:]")
+_IGNORE = re.compile(r"#\s*mgpu-fix:\s*ignore\b(?:\[([^\]]*)\])?")
 
 
 class SourceError(Exception):
@@ -148,6 +149,21 @@ class SourceFile:
             return Counter(t.string for t in tokens if t.type == tokenize.COMMENT)
         except (tokenize.TokenError, SyntaxError):
             return Counter()
+
+    def ignores(self, line: int, names: Collection[str]) -> bool:
+        """Whether a comment ``# mgpu-fix: ignore[CODE, ...]``, or one without codes, stands in a line, or in the simple
+        statement that the line is a part of."""
+        if "mgpu-fix:" not in self.text or not 0 < line <= len(self.starts):
+            return False
+        spans = [
+            range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.stmt) and not hasattr(node, "body")
+        ]
+        lines = next((span for span in spans if line in span), range(line, line + 1))
+        found = (_IGNORE.search(self.line(number)) for number in lines if number <= len(self.starts))
+        chosen = [m[1] for m in found if m]
+        return any(codes is None or {c.strip() for c in codes.split(",")} & {*names} for codes in chosen)
 
 
 def merge_edits(groups: Iterable[Sequence[Edit]]) -> list[Edit]:
