@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mgpu_fix.catalogue import load
 from mgpu_fix.model import Facts, Failure, Function, Param, Returned, Span, Tree
+from mgpu_fix.observe import Observer
 from mgpu_fix.source import SourceFile
 
 ROOT = Path(__file__).parent.parent
@@ -38,6 +39,24 @@ def apply_ratio(pairs: int) -> None:
             plain.append(seconds([sys.executable, str(script)], JAX_PLATFORMS="cpu"))
             fixing.append(seconds([sys.executable, "-m", "mgpu_fix", "apply", "--check", str(script)]))
     print(f"apply, one failure: {min(fixing):.2f} s, plain run {min(plain):.2f} s: {min(fixing) / min(plain):.2f} x")
+
+
+def compile_ratio(pairs: int) -> None:
+    """``apply`` on one failing kernel that is compiled, against the same without a C compiler to do it with."""
+    with Observer() as observer:
+        if why := observer.unable_to_compile("sm_90a"):
+            print(f"apply, compiling: {why}")
+            return
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "kernel.py")
+        script.write_bytes(CASE.read_bytes() + SCRIPT.encode())
+        command = [sys.executable, "-m", "mgpu_fix", "apply", "--check", str(script)]
+        without, compiling = [], []
+        for _ in range(pairs):
+            without.append(seconds(command, PATH="", CC="", XDG_CACHE_HOME=folder))
+            compiling.append(seconds(command))
+    ratio = min(compiling) / min(without)
+    print(f"apply, compiling: {min(compiling):.2f} s, not compiling {min(without):.2f} s: {ratio:.2f} x")
 
 
 def help_cpu() -> None:
@@ -117,3 +136,4 @@ if __name__ == "__main__":
     help_cpu()
     tree_ratio(arguments.pairs)
     apply_ratio(arguments.pairs)
+    compile_ratio(arguments.pairs)

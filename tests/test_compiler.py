@@ -53,6 +53,7 @@ def test_what_a_kernel_takes_is_read_off_the_assembler() -> None:
         ),
         ('loc("-":1:1): error: no such op\n', "no such op", None),
         ("something else\n", "something else", None),
+        ("", "the compiler refuses it", None),
     ],
 )
 def test_a_refusal_has_one_line_and_the_place_that_it_names(
@@ -83,11 +84,17 @@ def test_an_abort_is_a_refusal_with_its_reason(said: str, words: str) -> None:
     ("code", "out"),
     [
         (-signal.SIGKILL, ""),
-        (0, '{"unusable": "signal 9 ended the compiler"}\n'),
+        (-signal.SIGALRM, ""),
+        (0, '{"unusable": "the compiler fails and does not say why"}\n'),
+        (0, '{"driver": true}\n'),
+        (0, "half a li"),
+        (0, ""),
     ],
 )
 def test_what_is_not_the_kernels_fault_is_none(code: int, out: str) -> None:
-    assert read("sm_90a", code, out, LOGGED) == Compiled("sm_90a", unknown="signal 9 ended the compiler")
+    compiled = read("sm_90a", code, out, LOGGED)
+    assert (compiled.resources, compiled.refusal) == (None, "")
+    assert compiled.unknown
 
 
 @pytest.mark.parametrize(

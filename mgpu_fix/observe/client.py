@@ -237,6 +237,7 @@ class Observer:
             skip=self._skip,
             preset=self._preset,
             cold=program.cold or bool(self._preset),
+            keep_modules=self._may_compile(program.arch or DESCRIBED),
         )
         started = time.monotonic()
         answer = self._ask(request)
@@ -347,24 +348,30 @@ class Observer:
             try:
                 compiler.find()
                 self._unable[arch] = _fault(compiler.compile(self._control(), arch, 60))
-            except MissingError as e:
+            except (MissingError, OSError) as e:
                 self._unable[arch] = str(e)
         return self._unable[arch]
 
     def _compiled(self, observation: Observation, lowered: Mapping[int, Lowered], program: Program) -> Observation:
         """An observation with what became of its kernels when they were compiled, where that can be done."""
-        if self._unable.get(program.arch or DESCRIBED):
-            return observation
         names = dict.fromkeys(name for kernel in lowered.values() for name in kernel.names)
         modules = [Module(Path(observation.folder, f"{name}.module"), name) for name in names]
         try:
             compiled = self._its_compiler().compile(modules, program.arch, program.timeout)
-        except MissingError as e:
-            self._unable[program.arch or DESCRIBED] = str(e)
+        except OSError:
             return observation
         # What is missing here must not be held against a kernel.
         blamed = {n: c for n, c in compiled.items() if c.resources or not self._is_unable(c.arch)}
         return told(observation, lowered, blamed)
+
+    def _may_compile(self, arch: str) -> bool:
+        """Whether the parts for it are there and were not found wanting."""
+        if arch not in self._unable:
+            try:
+                self._its_compiler().find()
+            except (MissingError, OSError) as e:
+                self._unable[arch] = str(e)
+        return not self._unable.get(arch)
 
     def _is_unable(self, arch: str) -> bool:
         return not self._its_compiler().has_compiled(arch) and bool(self.unable_to_compile(arch))
@@ -379,7 +386,7 @@ class Observer:
         folder = Path(self.folder, "control")
         if not folder.exists():
             folder.mkdir()
-            self._ask(Request(Command("code", _CONTROL), str(folder), draws=()))
+            self._ask(Request(Command("code", _CONTROL), str(folder), draws=(), keep_modules=True))
         return [Module(path, path.stem) for path in folder.glob("*.module")]
 
 

@@ -98,7 +98,7 @@ class Compiler:
 
     def compile(self, modules: Iterable[Module], arch: str, seconds: float) -> dict[str, Compiled]:
         """What becomes of each module, by its name. ``arch`` is what to compile for, empty for what the module uses;
-        ``seconds`` bounds each compile. Raises MissingError."""
+        ``seconds`` bounds each compile. Raises MissingError, and OSError where no process can be started."""
         self.find()
         targets = {m.name: (m, arch or target(m.path.read_bytes())) for m in modules}
         waiting = [(m, a) for m, a in targets.values() if (m.name, a) not in self._done]
@@ -112,7 +112,7 @@ class Compiler:
                     running.remove(process)
                     compiled = process.result()
                     # A refusal names a line, which another text of the same code has elsewhere.
-                    kept = self._done if compiled.resources else refused
+                    kept = refused if compiled.refusal else self._done
                     kept[process.module.name, process.arch] = compiled
                 time.sleep(0.002)
         finally:
@@ -123,7 +123,7 @@ class Compiler:
 
     def has_compiled(self, arch: str) -> bool:
         """Whether a compile for ``arch`` succeeded before."""
-        return any(a == arch for _, a in self._done)
+        return any(a == arch and compiled.resources for (_, a), compiled in self._done.items())
 
     def _start(self, module: Module, arch: str, seconds: float) -> "_Process":
         assert self._parts is not None
@@ -163,10 +163,10 @@ class _Process:
         return self.process.poll() is not None
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        if self.process.poll() is None:
             # Its assembler is another process.
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            self.process.wait()
 
     def result(self) -> Compiled:
         out, said = (
@@ -193,12 +193,15 @@ def read(arch: str, code: int, out: str, said: str) -> Compiled:
         if code in (-signal.SIGKILL, -signal.SIGALRM):
             return Compiled(arch, unknown=ended)
         return Compiled(arch, refusal=words or ended, place=place)
-    answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    try:
+        answer: dict[str, Any] = json.loads(out.strip().rpartition("\n")[2])
+    except ValueError:
+        return Compiled(arch, unknown="the compiler ended without a word")
     if "ok" not in answer:
         return Compiled(arch, unknown=DRIVER if "driver" in answer else answer["unusable"])
     if not answer["ok"]:
         words, place = _words(said)
-        return Compiled(arch, refusal=words, place=place)
+        return Compiled(arch, refusal=words or "the compiler refuses it", place=place)
     return Compiled(arch, _resources(arch, out, answer["shared"]))
 
 

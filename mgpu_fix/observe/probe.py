@@ -41,12 +41,19 @@ _NO_KERNEL = Kernel("", None, lambda body, interpret: body, (), "", None)
 
 
 class Probe:
-    """Watches one program run. ``folder`` receives arrays; ``emit`` receives each new fact as (kind, value)."""
+    """Watches one program run. ``folder`` receives arrays, and with ``keep_modules`` what kernels are lowered to;
+    ``emit`` receives each new fact as (kind, value)."""
 
     def __init__(
-        self, folder: Path, emit: Callable[[str, Any], None], budget: float, skip: frozenset[str], include_caught: bool
+        self,
+        folder: Path,
+        emit: Callable[[str, Any], None],
+        budget: float,
+        skip: frozenset[str],
+        include_caught: bool,
+        keep_modules: bool,
     ) -> None:
-        self.emit, self.folder = emit, folder
+        self.emit, self.folder, self.keep_modules = emit, folder, keep_modules
         self.records = Records(emit, include_caught)
         self.interpreter = Interpreter(folder, budget, skip)
         self.calls: dict[str, Call] = {}
@@ -339,7 +346,7 @@ class Probe:
             with self._tracing.of(real):
                 lowered = call.closed(traced).lower(lowering_platforms=("cuda",))
             call.stage = "run"
-            call.modules = self._kept_modules(lowered)
+            call.modules = self._kept_modules(lowered) if self.keep_modules else []
         except Exception as e:
             call.error = e
         stored = self._stores(call, closed)

@@ -35,7 +35,7 @@ class Request:
     """What to run and how. ``overlay`` maps paths to files that hold the text to serve. ``draws`` are the kernel-call
     keys to prove on one more draw, None for those that failed. ``skip`` names kernels that are too large to interpret.
     ``budget`` is in seconds per kernel. ``reference`` names a function that computes the same; ``rtol`` and ``atol``
-    bound how far they may differ."""
+    bound how far they may differ. ``keep_modules`` leaves what kernels are lowered to in the folder."""
 
     command: Command
     folder: str
@@ -53,6 +53,7 @@ class Request:
     skip: tuple[str, ...] = ()
     preset: dict[str, str] = field(default_factory=dict)
     cold: bool = False
+    keep_modules: bool = False
 
 
 #: local modules that are read to see whether a program uses Pallas, before only a run can tell
@@ -124,7 +125,8 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     os.environ["COVERAGE_FILE"] = str(folder / "coverage")
     jaxseam.own_platform()
     jaxseam.describe_device(*DEVICES[request.arch])
-    probe = Probe(folder, emit, request.budget, frozenset(request.skip), request.include_caught)
+    skip = frozenset(request.skip)
+    probe = Probe(folder, emit, request.budget, skip, request.include_caught, request.keep_modules)
     probe.install()
     checks = Checks(probe, is_pallas_error, str(folder))
     _watch(request, emit, checks, before)

@@ -10,7 +10,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 def add_one(x_ref, o_ref):
     o_ref[...] = x_ref[...] + 1
 
-f = pl.pallas_call(add_one, jax.ShapeDtypeStruct((256,), jnp.float32), compiler_params=plgpu.CompilerParams(approx_math=True), name="add-one")
+f = pl.pallas_call(add_one, jax.ShapeDtypeStruct((256,), jnp.float32), compiler_params=plgpu.CompilerParams(approx_math=True), name="add_one_to_all")
 
 def kernel(x):
     return f(x)
