@@ -111,47 +111,6 @@ class CapturedArray(_Diagnosed):
     signatures = (Signature("ValueError", r"captures (non-scalar array |non-Ref )?constants \["),)
 
 
-class TmemAccess(_Diagnosed):
-    """Tensor memory (TMEM) is read or written with `ref[...]`, which only works for GMEM and SMEM.
-
-    ## What it means
-
-    Loads and stores of TMEM are asynchronous and have functions of their own.
-
-    ## Why it happens
-
-    Lane semantics say so; with Warpgroup semantics (the default from JAX 0.11.0) a store ends in "Expected the same
-    number of in_tmem_layouts", and a load in a failed search for layouts.
-
-    ## Example
-
-    ```python
-    tmem_ref[...] = value
-    result = tmem_ref[...]
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.async_store_tmem(tmem_ref, value)
-    plgpu.commit_tmem()
-    result = plgpu.async_load_tmem(tmem_ref)
-    plgpu.wait_load_tmem()  # before the memory is used again
-    ```
-
-    The value needs a layout that fits TMEM, e.g. `plgpu.load(x_ref, layout=plgpu.Layout.TCGEN05, optimized=False)`.
-    """
-
-    code = "MGF503"
-    name = "tmem-access"
-    jax = _ALL
-    by_hand = "use plgpu.async_store_tmem with plgpu.commit_tmem, and plgpu.async_load_tmem"
-    signatures = (
-        Signature("RuntimeError", r"^(Stores to|Loads from) TMEM are asynchronous operations"),
-        Signature("ValueError", r"^Expected the same number of in_tmem_layouts"),
-    )
-
-
 class WgmmaOperandTransforms(_Diagnosed):
     """An operand of `plgpu.wgmma` lies in SMEM without the tiling and swizzling that the tensor core reads.
 
@@ -188,6 +147,5 @@ class WgmmaOperandTransforms(_Diagnosed):
 RULES = (
     NestedWarpMap(),
     CapturedArray(),
-    TmemAccess(),
     WgmmaOperandTransforms(),
 )
