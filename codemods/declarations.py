@@ -12,8 +12,8 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import Names, SourceError, SourceFile
 
-from .arguments import keyword, spliced, with_argument, without_keyword
-from .callbacks import given
+from .allocations import allocation
+from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
 
 _ALL = "0.10.2 to 0.12.0.1"
@@ -106,7 +106,7 @@ def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     new = keyword(f"{axes}_names", value)
     steps: list[Step] = [
-        functools.partial(_replaced, new=new) if given_names else functools.partial(with_argument, new=new)
+        functools.partial(replaced, new=new) if given_names else functools.partial(with_argument, new=new)
     ]
     sure = alone or made == asked
     level = Applicability.SAFE if sure else Applicability.UNSAFE
@@ -153,10 +153,10 @@ class BarrierOrdersTensorCore(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate, for the one barrier that it can be."""
         names = Names(source)
-        barrier = _scratch_of(names, failure) or _only_barrier(names)
+        barrier = _barrier_of(names, failure) or _only_barrier(names)
         new = keyword("orders_tensor_core", "True")
         add = functools.partial(with_argument, new=new)
-        step = functools.partial(_replaced, new=new) if _value(barrier, "orders_tensor_core") is not None else add
+        step = functools.partial(replaced, new=new) if _value(barrier, "orders_tensor_core") is not None else add
         return [_candidate(names, "Let the barrier order the tensor core's accesses", {barrier: [step]})]
 
 
@@ -171,37 +171,14 @@ def _only_barrier(names: Names) -> ast.Call:
     return made[0]
 
 
-def _scratch_of(names: Names, failure: Failure) -> ast.Call | None:
-    """The declaration of the barrier that the failing call is given, by its place among a kernel's scratch."""
+def _barrier_of(names: Names, failure: Failure) -> ast.Call | None:
+    """The declaration of the barrier that the failing call is given."""
     spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
     for argument in (a for spot in spots for a in ast.walk(spot) if isinstance(a, ast.Name)):
-        parameter = names.binding(argument.id, argument)
-        function = names.scope(parameter) if isinstance(parameter, ast.arg) else None
-        if not isinstance(function, ast.FunctionDef | ast.Lambda):
-            continue
-        for declared in names.nodes(ast.Call):
-            scratch = _value(declared, "scratch_types")
-            if not isinstance(scratch, ast.Tuple | ast.List) or not _runs(names, declared, function):
-                continue
-            parameters = function.args.args[-len(scratch.elts) :]
-            if parameter in parameters:
-                found = scratch.elts[parameters.index(parameter)]
-                if isinstance(found, ast.Call) and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
-                    return found
+        found = allocation(names, argument)
+        if found is not None and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
+            return found
     return None
-
-
-def _runs(names: Names, declared: ast.Call, function: ast.FunctionDef | ast.Lambda) -> bool:
-    """Whether a declaration is that of a kernel with this body."""
-    if names.parents[declared] is function:
-        return True
-    for value in declared.args:
-        try:
-            if given(names, value).function is function:
-                return True
-        except NoFix:
-            continue
-    return False
 
 
 class ScratchArguments(Rule):
@@ -307,14 +284,6 @@ def _all(steps: Iterable[Step], call: cst.Call) -> cst.Call:
     for step in steps:
         call = step(call)
     return call
-
-
-def _replaced(call: cst.Call, new: cst.Arg) -> cst.Call:
-    """The call with another value for an argument that it has."""
-    assert new.keyword
-    name = new.keyword.value
-    args = [a.with_changes(value=new.value) if a.keyword and a.keyword.value == name else a for a in call.args]
-    return call.with_changes(args=args)
 
 
 def _value(call: ast.Call, argument: str) -> ast.expr | None:

@@ -111,41 +111,7 @@ class CapturedArray(_Diagnosed):
     signatures = (Signature("ValueError", r"captures (non-scalar array |non-Ref )?constants \["),)
 
 
-class WgmmaOperandTransforms(_Diagnosed):
-    """An operand of `plgpu.wgmma` lies in SMEM without the tiling and swizzling that the tensor core reads.
-
-    ## What it means
-
-    WGMMA reads SMEM in tiles whose rows are permuted (swizzled). The Ref has to be declared so.
-
-    ## Why it happens
-
-    Lane semantics (the default before JAX 0.11.0) take the layout from the declaration. Warpgroup semantics find it by
-    themselves.
-
-    ## Example
-
-    ```python
-    scratch_types=[plgpu.SMEM((64, 64), jnp.float16)]
-    ```
-
-    ## Use instead
-
-    ```python
-    transforms = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))  # 64 = 128 bytes / 2 bytes
-    scratch_types=[plgpu.SMEM((64, 64), jnp.float16, transforms=transforms)]
-    ```
-    """
-
-    code = "MGF506"
-    name = "wgmma-operand-transforms"
-    jax = "0.10.2, and newer with Lane semantics"
-    by_hand = "declare the operand with transforms=(TilingTransform((8, 128 // itemsize)), SwizzleTransform(128))"
-    signatures = (Signature("ValueError", r"^When WGMMA \w+ is passed in as a ref, it must be transformed by"),)
-
-
 RULES = (
     NestedWarpMap(),
     CapturedArray(),
-    WgmmaOperandTransforms(),
 )
