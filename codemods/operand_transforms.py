@@ -16,17 +16,18 @@ from .imports import Imports
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
 _MAKERS = frozenset(f"{_MODULE}.{name}" for name in ("SMEM", "BlockSpec"))
+_OPERATIONS = frozenset(f"{_MODULE}.{name}" for name in ("wgmma", "tcgen05_mma"))
 #: Bytes of an element, by what a dtype's name ends in.
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _SWIZZLES = (128, 64, 32)
 
 
 class WgmmaOperandTransforms(Rule):
-    """An operand of `plgpu.wgmma` lies in SMEM without the tiling and swizzling that the tensor core reads.
+    """An operand of `plgpu.wgmma` or `plgpu.tcgen05_mma` lies in SMEM without the tiling that the tensor core reads.
 
     ## What it means
 
-    WGMMA reads SMEM in tiles whose rows are permuted (swizzled). The Ref has to be declared so.
+    The tensor core reads SMEM in tiles whose rows are permuted (swizzled). The Ref has to be declared so.
 
     ## Why it happens
 
@@ -58,6 +59,7 @@ class WgmmaOperandTransforms(Rule):
     signatures = (
         Signature("ValueError", r"^When WGMMA \w+ is passed in as a ref, it must be transformed by"),
         Signature("ValueError", r"^WGMMA \w+ has unsupported transforms: \[\]"),
+        Signature("NotImplementedError", r"^Unsupported transforms for [LR]HS: \[\]"),
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
@@ -85,7 +87,7 @@ RULES = (WgmmaOperandTransforms(),)
 def _operands(names: Names, failure: Failure) -> list[ast.Call]:
     """The declarations of the operands that have no transforms."""
     spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
-    call = next((c for c in spots if public(names.resolve(c.func)) == f"{_MODULE}.wgmma"), None)
+    call = next((c for c in spots if public(names.resolve(c.func)) in _OPERATIONS), None)
     if call is None or len(call.args) < 3:
         raise NoFix("by hand: the operands must be tiled and swizzled where they are declared")
     made = [found for ref in call.args[1:3] if (found := allocation(names, ref)) is not None]

@@ -11,6 +11,7 @@ from mgpu_fix.source import Names, SourceFile
 
 from .callees import public
 from .imports import Imports
+from .store_calls import opened, place
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
 #: Expressions that compute all of their parts, once and in any case.
@@ -154,7 +155,7 @@ class _Statement:
     def _load(self, node: ast.Subscript | ast.Call) -> str:
         function = f"{self.module}.async_load_tmem"
         if isinstance(node, ast.Subscript):
-            return f"{function}({self._ref(node)})"
+            return f"{function}({place(self.names.source, node)})"
         layout = [k for k in node.keywords if k.arg == "layout"]
         if (
             self._callee(node) != "load"
@@ -179,22 +180,11 @@ class _Statement:
                 return Edit(start, end, f"{self.module}.async_store_tmem"), ""
             case _:
                 raise NoFix(f"how TMEM is stored to at line {statement.lineno} cannot be rewritten")
-        if isinstance(value, ast.Tuple | ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr):
-            raise NoFix(f"what is stored at line {statement.lineno} is no plain value")
-        start, end = source.bounds(target)
-        gap = source.text[end : source.bounds(value)[0]]
-        end += gap.index("=") + 1
-        end += len(source.text[end:]) - len(source.text[end:].lstrip(" \t"))
+        edit = opened(source, statement, target, f"{self.module}.async_store_tmem")
         closing = "))" if middle else ")"
         if middle and isinstance(value, ast.Name | ast.Constant | ast.Attribute | ast.Subscript | ast.Call):
             middle, closing = middle.removesuffix("("), ")"
-        return Edit(start, end, f"{self.module}.async_store_tmem({self._ref(target)}, {middle}"), closing
-
-    def _ref(self, node: ast.Subscript) -> str:
-        source = self.names.source
-        base = source.segment(node.value)
-        whole = isinstance(node.slice, ast.Constant) and node.slice.value is ...
-        return base if whole else f"{base}.at[{source.segment(node.slice)}]"
+        return Edit(edit.start, edit.end, edit.new + middle), closing
 
     def _callee(self, call: ast.Call) -> str:
         return public(self.names.resolve(call.func)).removeprefix(f"{_MODULE}.")
