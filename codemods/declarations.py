@@ -210,8 +210,8 @@ class ScratchArguments(Rule):
     ## Fix safety
 
     Dropping what a memory does not have is safe, and so is `collective=True` where the operation asks for it. For TMEM,
-    `packed=True` for a narrow type, and dropping `layout` where `packed` is given, too, decide how values lie there, and
-    are `unsafe`.
+    `packed=True` for a narrow type, and dropping `layout` where `packed` is given, too, decide how values lie there,
+    and are `unsafe`.
     """
 
     code = "MGF504"

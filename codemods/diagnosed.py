@@ -1,29 +1,13 @@
 """Failures that are recognised and explained, and for which no fix is built yet."""
 
-from collections.abc import Iterable
+from mgpu_fix.catalogue import Signature
 
-from mgpu_fix.catalogue import NoFix, Rule, Signature
-from mgpu_fix.model import Candidate, Failure
-from mgpu_fix.source import SourceFile
+from .explained.rule import Explained
 
 _ALL = "0.10.2 to 0.12.0"
 
 
-class _Diagnosed(Rule):
-    by_hand: str
-    repairs = False
-
-    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
-        """Always raises NoFix, with what to do by hand."""
-        raise NoFix(f"no fix is built yet; by hand: {self.by_hand}")
-
-    @property
-    def page(self) -> str:
-        """The class docstring, and that nothing is changed."""
-        return f"{super().page}\n\n## Fix safety\n\nNo fix is built yet: the failure is named and nothing is changed."
-
-
-class NestedWarpMap(_Diagnosed):
+class NestedWarpMap(Explained):
     """A warp-level region opens another region: a second `warp_map` or `core_map`, or a `run_scoped`.
 
     ## What it means
@@ -70,7 +54,7 @@ class NestedWarpMap(_Diagnosed):
     )
 
 
-class CapturedArray(_Diagnosed):
+class CapturedArray(Explained):
     """A kernel body uses an array from outside that is not one of its arguments.
 
     ## What it means

@@ -63,13 +63,13 @@ class WgmmaOperandTransforms(Rule):
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
-        """One candidate for each swizzle that may fit the operands' rows. Raises NoFix."""
+        """One candidate for each size of element and swizzle that may fit the operands' rows. Raises NoFix."""
         names = Names(source)
         made = _operands(names, failure)
         imports = Imports(names)
         module = imports.name(_MODULE)
         title = "Declare the operands tiled and swizzled"
-        for swizzle, size in itertools.product(_SWIZZLES, _sizes(names, made)):
+        for size, swizzle in itertools.product(_sizes(names, made), _SWIZZLES):
             if not all(_fits(call, swizzle // size) for call in made):
                 continue
             tiles = f"{module}.TilingTransform((8, {swizzle // size})), {module}.SwizzleTransform({swizzle})"
@@ -78,7 +78,7 @@ class WgmmaOperandTransforms(Rule):
                 edits = tuple(spliced(names, dict.fromkeys(made, add)))
             except SourceError as e:
                 raise NoFix(str(e)) from e
-            yield Candidate(f"{title} by {swizzle} bytes, {size} each", (*imports.edits, *edits))
+            yield Candidate(f"{title}: {swizzle} bytes, elements of {size}", (*imports.edits, *edits))
 
 
 RULES = (WgmmaOperandTransforms(),)
