@@ -1,25 +1,24 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 
-@plgpu.kernel(out_type=jax.ShapeDtypeStruct((512, 256), jnp.float32))
-def kernel(x_gmem, o_gmem):
-    def double(_, x_smem, o_smem):
-        o_smem[...] = x_smem[...] * 2
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32), scratch_types=[plgpu.SMEM((2, 128), jnp.float32)])
+def kernel(x_ref, o_ref, rows):
+    @pl.loop(0, 512)
+    def _(row):
+        @pl.when((row == 0) | (row == 511))
+        def _():
+            rows[row // 511] = x_ref[...] + row
 
-    plgpu.emit_pipeline(
-        double,
-        grid=(8,),
-        in_specs=[plgpu.BlockSpec((64, 256), lambda i: (i, 0))],
-        out_specs=[plgpu.BlockSpec((64, 256), lambda i: (i, 0))],
-    )(x_gmem, o_gmem)
+    o_ref[...] = rows[0] + rows[1]
 
 
 def example_args():
-    return (jnp.arange(512 * 256, dtype=jnp.float32).reshape(512, 256),)
+    return (jnp.arange(128, dtype=jnp.float32),)
 
 
 def reference(x):
-    return np.asarray(x) * 2
+    return np.asarray(x) * 2 + 511
