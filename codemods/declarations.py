@@ -61,7 +61,7 @@ class ThreadsAndGridNames(Rule):
     name = "threads-and-grid-names"
     jax = _ALL
     signatures = (
-        Signature("ValueError", r"^num_threads and thread_name must be either both set or both None"),
+        Signature("ValueError", r"^num_threads and thread_name must be either both set or both"),
         Signature("ValueError", r"^(grid|cluster)_names must have the same length as"),
     )
 
@@ -219,7 +219,7 @@ class ScratchArguments(Rule):
     jax = _ALL
     signatures = (
         Signature("ValueError", r"^packed cannot be specified if layout is specified"),
-        Signature("ValueError", r"^packed, collective and layout arguments are only supported for TMEM"),
+        Signature("ValueError", r"^packed, collective and layout arguments are only supported"),
         Signature("ValueError", r"^dtypes narrower than 32-bit require either the packed argument"),
         Signature("ValueError", r"^transforms are not supported for TMEM"),
         Signature("ValueError", r"^(Accumulator|LHS) Ref must be collective if collective_axis is set"),

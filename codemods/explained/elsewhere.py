@@ -111,7 +111,7 @@ class SharedDtype(Explained):
     name = "dtype-in-union"
     jax = "0.10.2 to 0.12.0.1"
     by_hand = "integers or floats in the union, such as jnp.int8 for bool"
-    signatures = (Signature("NotImplementedError", r"^Unsupported dtype: "),)
+    signatures = (Signature("NotImplementedError", r"^Unsupported dtype: \{?\w+"),)
 
 
 RULES = (TpuOnly(), InterpreterAllocation(), SharedDtype())

@@ -52,6 +52,7 @@ class LayoutNotFound(Explained):
         Signature("NotImplementedError", r"^Only arrays with tiled layouts can be sliced"),
         Signature("NotImplementedError", r"^Unsupported layout: WG"),
         Signature("NotImplementedError", r"^No support for axes yet"),
+        Signature("NotImplementedError", r"^Only optimized transfers to SMEM supported"),
     )
 
 

@@ -118,7 +118,7 @@ class ScratchOfSeveralMeshes(Explained):
 
     code = "MGF407"
     name = "scratch-of-several-meshes"
-    jax = "0.11.2 and newer"
+    jax = "0.10.2 to 0.12.0.1"
     by_hand = "one mesh, whose warpgroups tell each other apart by lax.axis_index"
     signatures = (Signature("NotImplementedError", r"^MPMD map with more than one mesh requires scratch_type to ha"),)
 
@@ -151,11 +151,12 @@ class SemaphoreAsArray(Explained):
 
     code = "MGF408"
     name = "semaphore-as-array"
-    jax = "0.12.0 and newer"
+    jax = "0.10.2 to 0.12.0.1"
     by_hand = "allocate it as scratch, or wrap it in jax.new_ref"
     signatures = (
         Signature("ValueError", r"^Kernels cannot return semaphores"),
         Signature("ValueError", r"^Cannot pass semaphores into kernels as arrays"),
+        Signature("ValueError", r"^Must (signal|wait|read) semaphores of the following types"),
     )
 
 
