@@ -58,27 +58,25 @@ class InterpreterAllocation(Explained):
 
     ## Why it happens
 
-    It cannot be caused by a kernel alone: the interpreter asks for the memory by itself. It is met where a JAX mixes
-    versions of its own files, or where the interpreter's state is left over from a kernel that stopped.
+    A kernel alone does not cause it, since the interpreter asks for the memory by itself. It was not met: that JAX's
+    files belong to different versions is what could.
 
     ## Example
 
     ```python
-    out = kernel(x)  # with plgpu.force_gpu_interpret_mode(), after another kernel stopped with an error
+    with plgpu.force_gpu_interpret_mode():
+        out = kernel(x)
     ```
 
     ## Use instead
 
-    ```python
-    plgpu.reset_gpu_interpret_mode_state()
-    out = kernel(x)
-    ```
+    The same in a fresh environment: `pip install --force-reinstall jax jaxlib`.
     """
 
     code = "MGF802"
     name = "interpreter-allocation"
     jax = "0.10.2 to 0.12.0.1, in the sources only"
-    by_hand = "reset the interpreter, or reinstall JAX; the kernel is not at fault"
+    by_hand = "reinstall JAX; the kernel is not at fault"
     signatures = (Signature("ValueError", r"^`thread_id` must be zero when allocating a buffer for all th"),)
 
 

@@ -124,7 +124,7 @@ class UnsupportedPrimitive(Explained):
     | `expm1`, `log1p` | `jnp.exp(x) - 1`, `jnp.log(1 + x)`, which are less exact near 0 |
     | `tan`, `sinh`, `cosh` | `jnp.sin(x) / jnp.cos(x)`, `(jnp.exp(x) - jnp.exp(-x)) / 2` |
     | `pow`, `cbrt` | `jnp.exp(y * jnp.log(x))` for positive `x`; `x * x` for whole powers |
-    | `floor`, remainders | conversion to an integer and back: `x.astype(jnp.int32)` |
+    | `floor` | `x.astype(jnp.int32).astype(x.dtype)`, for `x` that is not negative |
     | `stop_gradient` (`jax.nn.softmax`) | `m = jnp.max(x)`, `e = jnp.exp(x - m)`, `e / jnp.sum(e)` |
     | `custom_jvp_call` (`jax.nn.relu`) up to 0.11 | `jnp.maximum(x, 0)` |
     | `is_finite` | `jnp.abs(x) < jnp.inf` |
@@ -133,7 +133,7 @@ class UnsupportedPrimitive(Explained):
     | `transpose`, `dot_general` | `ref.T` of the Ref; `plgpu.wgmma` or `plgpu.tcgen05_mma` |
     | `random_bits` | random numbers as an operand |
 
-    `erf` and `atan2` have code with Lane semantics only, in JAX 0.12.
+    `erf` and `atan2` have code with Lane semantics only, floats have no `%` and `//`.
     """
 
     code = "MGF709"

@@ -38,7 +38,7 @@ class PythonControlFlow(Explained):
     | `if c: ...` | `@pl.when(c)` |
     | `a if c else b` | `jnp.where(c, a, b)`, or `lax.cond` |
     | `for j in range(n)` | `@pl.loop(0, n)` |
-    | `a and b`, `a or b`, `not a` | `a & b`, `a \\| b`, `~a` |
+    | `a and b`, `a or b`, `not a` | `a & b`, `a \\| b`, the opposite comparison |
     | `ref[i : i + n]` | `ref[pl.ds(i, n)]` |
     | `int(a)`, `float(a)` | `a.astype(jnp.int32)` |
     """
