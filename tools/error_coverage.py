@@ -34,8 +34,10 @@ PATHS = ("_src/pallas/*.py", "_src/pallas/mosaic_gpu/**/*.py", "experimental/mos
 ELSEWHERE = ("_src/**/*.py", "experimental/**/*.py")
 #: Messages with fewer letters of their own than this say nothing.
 LEAST = 8
-#: What Python says by itself, and what mgpu-fix does, has no ``raise`` in JAX.
-PYTHONS = re.compile(r"argument|has no attribute|cannot import|does not support|unsupported operand|\bdel\b")
+#: As much of a message tells it from all others.
+ENOUGH = 150
+#: What Python raises by itself has no ``raise`` in JAX.
+PYTHONS = ("TypeError", "AttributeError", "ImportError", "AssertionError")
 
 FIND = """
 import importlib.metadata, importlib.util
@@ -58,8 +60,9 @@ class Raised:
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Matches every message that it can make."""
-        return re.compile(".*".join(map(re.escape, self.message.split("{}"))), re.S)
+        """Matches the beginning of every message that it can make, as far as it is on the first line."""
+        start = self.message.split("\n")[0][:ENOUGH].removesuffix("{")
+        return re.compile(".*".join(map(re.escape, start.split("{}"))))
 
     @property
     def speaks(self) -> bool:
@@ -101,7 +104,9 @@ class Reader:
     def _raised(self, made: ast.expr, texts: Mapping[str, ast.expr]) -> Iterator[Raised]:
         function = made.func if isinstance(made, ast.Call) else made
         kind = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        message = _template(made.args[0], texts) if isinstance(made, ast.Call) and made.args else ""
+        messages = [_template(a, texts) for a in made.args] if isinstance(made, ast.Call) else []
+        # A helper may be given other things first.
+        message = max(messages, key=len, default="") if kind in self.functions else "".join(messages[:1])
         if kind in self.functions:
             # A helper that puts the exception together.
             kind = next(filter(None, map(_returned, ast.walk(self.functions[kind]))), kind)
@@ -163,6 +168,7 @@ class Known:
     """The catalogue, and messages that JAX was seen to raise: (type, message)."""
 
     def __init__(self, rules: Sequence[catalogue.Rule], seen: Sequence[tuple[str, str]]) -> None:
+        self.rules = rules
         self.signatures = [(rule.code, signature) for rule in rules for signature in rule.signatures]
         self.seen = seen
 
@@ -170,7 +176,7 @@ class Known:
         """The signatures that match what a ``raise`` makes: some message of its that was seen, or its bare words."""
         if not raised.speaks:
             return []
-        made = [text for kind, text in self.seen if kind == raised.type and raised.pattern.fullmatch(text)]
+        made = [text for kind, text in self.seen if kind == raised.type and raised.pattern.match(text)]
         texts = [*made, *(raised.message.replace("{}", filling) for filling in ("x", "1", ""))]
         same = ((code, s) for code, s in self.signatures if s.type == raised.type)
         return [(code, s) for code, s in same if any(re.search(s.message, text, re.S) for text in texts)]
@@ -213,11 +219,11 @@ def record(release: Release, known: Known) -> Record:
     return Record(release.version, files, dict(sorted(rules.items())), sorted(live), digests)
 
 
-def dead(known: Known, live: Iterable[str]) -> list[str]:
-    """Signatures of JAX's own errors that nothing in a release raises any more."""
-    own = [(c, s) for c, s in known.signatures if s.type[:1].isupper() and not PYTHONS.search(s.message)]
-    found = set(live)
-    return [name for name in (name_of(c, s) for c, s in own) if name not in found]
+def dead(known: Known, newest: Record) -> list[str]:
+    """Signatures that nothing in a release raises any more; of types for which that can be told."""
+    types = {name.split()[1] for name in newest.live} - {*PYTHONS}
+    own = (name_of(code, s) for code, s in known.signatures if s.type in types)
+    return [name for name in own if name not in newest.live]
 
 
 def key(version: str) -> tuple[int, ...]:
@@ -239,9 +245,9 @@ def write_record(kept: Record, folder: Path) -> None:
     (folder / f"{kept.jax}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def table(records: Sequence[Record], rules: Sequence[catalogue.Rule]) -> str:
+def table(records: Sequence[Record], known: Known) -> str:
     """The page of the documentation."""
-    names = {rule.code: rule.name for rule in rules}
+    names = {rule.code: rule.name for rule in known.rules}
     newest = records[-1]
     lines = [
         "# Which of JAX's errors the catalogue knows",
@@ -262,9 +268,21 @@ def table(records: Sequence[Record], rules: Sequence[catalogue.Rule]) -> str:
     for code in sorted({code for r in records for code in r.rules}):
         counts = " | ".join(str(r.rules.get(code, "")) for r in records)
         lines.append(f"| {code} {names.get(code, '')} | {counts} |")
+    lines += ["", "## Signatures that nothing raises", ""]
+    lines += ["| signature | last raised by |", "|---|---|"]
+    for name in dead(known, newest):
+        last = next((r.jax for r in reversed(records) if name in r.live), "none of these")
+        escaped = name.replace("|", "\\|")
+        lines.append(f"| `{escaped}` | {last} |")
     lines += ["", f"## By file, JAX {newest.jax}", "", "| file | `raise` statements | with a rule |", "|---|---|---|"]
     lines += [f"| `{file}` | {count} | {known or ''} |" for file, (count, known) in sorted(newest.files.items())]
     return "\n".join(lines) + "\n"
+
+
+def installed_catalogue() -> Known:
+    """The rules that are installed, and the messages that their tests have."""
+    messages = json.loads((ROOT / "tests" / "data" / "messages.json").read_text(encoding="utf-8"))
+    return Known(catalogue.load().rules, [(seen["type"], seen["message"]) for seen in messages])
 
 
 def installed(python: str) -> tuple[str, Path]:
@@ -284,12 +302,11 @@ def tell(release: Release, known: Known, records: Sequence[Record], everything: 
     print(f"JAX {release.version}: {count} raise statements, {sum(kept.rules.values())} with a rule")
     before = [r for r in records if key(r.jax) < key(release.version)]
     same = [r for r in records if r.jax == release.version]
-    old = set((same or before[-1:] or [kept])[-1].seen)
-    new = [r for r in release.raises if r.digest not in old]
+    last = (same or before or [kept])[-1]
+    new = [r for r in release.raises if r.digest not in last.seen]
     for raised in new:
         print(f"  new: {raised.file}: {raised.type}: {raised.message} [{known.code(raised) or 'no rule'}]")
-    was = {name for r in (*before, *same) for name in r.live}
-    gone = [name for name in dead(known, kept.live) if name in was]
+    gone = [name for name in dead(known, kept) if name in last.live]
     for name in gone:
         print(f"  matches nothing any more: {name}")
     for raised in release.raises if everything else ():
@@ -305,9 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="print every error with its rule")
     parser.add_argument("--json", action="store_true", help="print the records as JSON instead")
     options = parser.parse_args(arguments)
-    rules = catalogue.load().rules
-    messages = json.loads((ROOT / "tests" / "data" / "messages.json").read_text(encoding="utf-8"))
-    known = Known(rules, [(seen["type"], seen["message"]) for seen in messages])
+    known = installed_catalogue()
     releases = sorted((scan(*installed(python)) for python in options.python), key=lambda r: key(r.version))
     if options.json:
         print(json.dumps([dataclasses.asdict(record(release, known)) for release in releases], indent=1))
@@ -317,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record:
         for release in releases:
             write_record(record(release, known), DOCS / "coverage")
-        page = table(read_records(DOCS / "coverage"), rules)
+        page = table(read_records(DOCS / "coverage"), known)
         (DOCS / "coverage.md").write_text(page, encoding="utf-8")
     return 1 if any(todo) and not options.record else 0
 
