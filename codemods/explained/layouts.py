@@ -53,6 +53,7 @@ class LayoutNotFound(Explained):
         Signature("NotImplementedError", r"^Unsupported layout: WG"),
         Signature("NotImplementedError", r"^No support for axes yet"),
         Signature("NotImplementedError", r"^Only optimized transfers to SMEM supported"),
+        Signature("NotImplementedError", r"^WGStridedFragLayout\(shape="),
     )
 
 
@@ -133,7 +134,8 @@ class UnsupportedPrimitive(Explained):
     | `transpose`, `dot_general` | `ref.T` of the Ref; `plgpu.wgmma` or `plgpu.tcgen05_mma` |
     | `random_bits` | random numbers as an operand |
 
-    `erf` and `atan2` have code with Lane semantics only, floats have no `%` and `//`.
+    `erf` and `atan2` have code with Lane semantics only, floats have no `%` and `//`, and arrays of `bool` no `~` with
+    Warpgroup semantics (compare the other way round).
     """
 
     code = "MGF709"
@@ -148,6 +150,8 @@ class UnsupportedPrimitive(Explained):
         ),
         Signature("NotImplementedError", r"^Resource estimation does not support"),
         Signature("TypeError", r"^unsupported operand type\(s\) for .*FragmentedArray"),
+        Signature("NotImplementedError", r"^Implicit broadcast not implemented with warpgroup semantics"),
+        Signature("ValueError", r"^Register bitwidth in target type must be divisible by 8, got 1"),
     )
 
 

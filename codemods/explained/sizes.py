@@ -1,4 +1,4 @@
-"""Sizes that the hardware prescribes: MGF705 to MGF708."""
+"""Sizes that the hardware prescribes: MGF705 to MGF708, and MGF710."""
 
 from mgpu_fix.catalogue import Signature
 
@@ -13,7 +13,8 @@ class TensorCoreOperands(Explained):
     ## What it means
 
     `plgpu.wgmma(acc, a, b)` wants `a` as (m, k), `b` as (k, n) and `acc` as (m, n), with m a multiple of 64 and n one
-    of 8. Accumulators in TMEM have 64 or 128 rows. Both operands have one dtype.
+    of 8. Accumulators in TMEM have 64 or 128 rows. Both operands have one dtype;
+    8-bit integers want an accumulator of `int32`, and only 16-bit floats can be transposed (`b.T`).
 
     ## Why it happens
 
@@ -40,7 +41,10 @@ class TensorCoreOperands(Explained):
         Signature("ValueError", r"^WGMMA requires m and n to be multiples of"),
         Signature("VerificationError", r"'mosaic_gpu\.wgmma' op "),
         Signature("ValueError", r"TMEM references must have either 128 or 64 rows"),
-        Signature("ValueError", r"^Accumulator and LHS have incompatible shapes"),
+        Signature("ValueError", r"^(Accumulator and [LR]HS|LHS and RHS) have incompatible shapes"),
+        Signature("ValueError", r"^Incompatible shapes for matrix multiplication"),
+        Signature("ValueError", r"^Only f16 WGMMA supports transposes"),
+        Signature("ValueError", r"^WGMMA with element type \w+ only supports accumulators of type"),
         Signature("ValueError", r"^Mixed input dtypes for matrix multiplication unsupported"),
     )
 
@@ -55,8 +59,9 @@ class SwizzleWidth(Explained):
 
     ## Why it happens
 
-    The tiling was written for another dtype. Where the shape is no multiple of the tile at all, JAX stops with an
-    `AssertionError` that has no message.
+    The tiling was written for another dtype. Both operands of a `wgmma` must have the same swizzle, tiles of 8 rows,
+    and both transforms; a part of a tiled Ref begins and ends where tiles do. Where the shape is no multiple of the tile
+    at all, JAX stops with an `AssertionError` that has no message.
 
     ## Example
 
@@ -75,7 +80,13 @@ class SwizzleWidth(Explained):
     name = "swizzle-width"
     jax = _ALL
     by_hand = "tiles of (8, swizzle in bytes // itemsize), which divide the shape"
-    signatures = (Signature("ValueError", r"^Swizzle \d+ requires the trailing dimension to be of size"),)
+    signatures = (
+        Signature("ValueError", r"^Swizzle \d+ requires the trailing dimension to be of size"),
+        Signature("NotImplementedError", r"^WGMMA [lr]hs tiling does not fit swizzle"),
+        Signature("NotImplementedError", r"^WGMMA rhs swizzle must match lhs swizzle"),
+        Signature("ValueError", r"^WGMMA [lr]hs has unsupported transforms: \[\w"),
+        Signature("ValueError", r"^Expected slice start \(.*\) and slice size \(.*\) to be divisible by the tile size"),
+    )
 
 
 class CopySizes(Explained):
@@ -83,8 +94,8 @@ class CopySizes(Explained):
 
     ## What it means
 
-    The TMA unit moves boxes of at most 256 elements along each axis, and every row of the array in GMEM must start at a
-    multiple of 16 bytes.
+    The TMA unit moves boxes of at most 256 elements along each axis, whose rows are multiples of 16 bytes, and every
+    row of the array in GMEM must start at one. All of a copy must be a multiple of 128 bytes.
 
     ## Why it happens
 
@@ -113,6 +124,10 @@ class CopySizes(Explained):
     signatures = (
         Signature("ValueError", r"^(Async copies require|async_copy requires) all GMEM strides except the last one"),
         Signature("ValueError", r"^Async copies only support copying <=256 elements along each dimension"),
+        Signature("ValueError", r"^Async copies require the number of bits copied along the last dimension"),
+        Signature(
+            "NotImplementedError", r"^Only copies transferring a number of bytes divisible by the warpgroup size"
+        ),
     )
 
 
@@ -150,4 +165,37 @@ class SharedMemoryExceeded(Explained):
     signatures = (Signature("ValueError", r"^Mosaic GPU kernel exceeds available shared memory"),)
 
 
-RULES = (TensorCoreOperands(), SwizzleWidth(), CopySizes(), SharedMemoryExceeded())
+class TooManyThreads(Explained):
+    """A block is to have more warpgroups than fit.
+
+    ## What it means
+
+    `num_threads` counts warpgroups, of 128 threads each. A block has 2048 threads at most, which are 16 of them.
+
+    ## Why it happens
+
+    The number is meant as one of CUDA threads.
+
+    ## Example
+
+    ```python
+    plgpu.kernel(body, out_type=out, num_threads=128, thread_name="wg")
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(body, out_type=out, num_threads=1, thread_name="wg")
+    ```
+
+    Without the two arguments a block has one warpgroup, too.
+    """
+
+    code = "MGF710"
+    name = "too-many-threads"
+    jax = _ALL
+    by_hand = "num_threads counts warpgroups of 128 threads: at most 16"
+    signatures = (Signature("ValueError", r"^Requested too many CUDA threads per block"),)
+
+
+RULES = (TooManyThreads(), TensorCoreOperands(), SwizzleWidth(), CopySizes(), SharedMemoryExceeded())

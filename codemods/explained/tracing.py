@@ -1,8 +1,10 @@
-"""What a kernel cannot do while it is traced, nor with what it is given: MGF405 to MGF408."""
+"""What a kernel cannot do while it is traced, nor with what it is given: MGF405 to MGF410."""
 
 from mgpu_fix.catalogue import Signature
 
 from .rule import Explained
+
+_ALL = "0.10.2 to 0.12.0.1"
 
 
 class PythonControlFlow(Explained):
@@ -118,7 +120,7 @@ class ScratchOfSeveralMeshes(Explained):
 
     code = "MGF407"
     name = "scratch-of-several-meshes"
-    jax = "0.10.2 to 0.12.0.1"
+    jax = _ALL
     by_hand = "one mesh, whose warpgroups tell each other apart by lax.axis_index"
     signatures = (Signature("NotImplementedError", r"^MPMD map with more than one mesh requires scratch_type to ha"),)
 
@@ -151,7 +153,7 @@ class SemaphoreAsArray(Explained):
 
     code = "MGF408"
     name = "semaphore-as-array"
-    jax = "0.10.2 to 0.12.0.1"
+    jax = _ALL
     by_hand = "allocate it as scratch, or wrap it in jax.new_ref"
     signatures = (
         Signature("ValueError", r"^Kernels cannot return semaphores"),
@@ -160,4 +162,87 @@ class SemaphoreAsArray(Explained):
     )
 
 
-RULES = (PythonControlFlow(), SameRefTwice(), ScratchOfSeveralMeshes(), SemaphoreAsArray())
+class IndexOfRef(Explained):
+    """A Ref is indexed with something that Mosaic GPU has no address for.
+
+    ## What it means
+
+    A Ref is indexed with numbers and slices without a step; what they reach must lie within it. An accumulator is
+    stored to as a whole.
+
+    ## Why it happens
+
+    NumPy's indexing with arrays and steps is for arrays. A slice from `pl.ds(start, size)` with a start that is known
+    already is checked against the Ref.
+
+    ## Example
+
+    ```python
+    o_ref[...] = x_ref[::2]
+    ```
+
+    ## Use instead
+
+    ```python
+    @pl.loop(0, 64)
+    def _(row):
+        o_ref[row] = x_ref[2 * row]
+    ```
+    """
+
+    code = "MGF409"
+    name = "index-of-ref"
+    jax = _ALL
+    by_hand = "index with numbers and slices without steps, within the Ref; a pl.loop for the rest"
+    signatures = (
+        Signature("NotImplementedError", r"^int_indexer_shape non-empty"),
+        Signature("NotImplementedError", r"^Strided slices not implemented"),
+        Signature("NotImplementedError", r"^Non-trivial indexing on WGMMAAbstractAccumulatorRef is not supported"),
+        Signature("ValueError", r"^Out of bound slice: start="),
+    )
+
+
+class MemoryOfOperand(Explained):
+    """A function of `plgpu` is given a Ref to another memory than it works on.
+
+    ## What it means
+
+    `copy_gmem_to_smem(src, dst, barrier)` and `copy_smem_to_gmem(src, dst)` have the memories in their names.
+    `async_store_tmem`, `async_load_tmem` and the accumulator of `tcgen05_mma` are for TMEM.
+
+    ## Why it happens
+
+    Arguments are in the wrong order, or scratch is declared with `plgpu.SMEM` in place of `plgpu.TMEM`.
+
+    ## Example
+
+    ```python
+    plgpu.copy_gmem_to_smem(x_smem, x_ref, barrier)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.copy_gmem_to_smem(x_ref, x_smem, barrier)
+    ```
+    """
+
+    code = "MGF410"
+    name = "memory-of-operand"
+    jax = _ALL
+    by_hand = "the source comes first; TMEM is declared with plgpu.TMEM"
+    signatures = (
+        Signature("ValueError", r"^(src|dst) must be a \w+ reference, got"),
+        Signature("ValueError", r"^Async (store|load) only supports TMEM refs"),
+        Signature("ValueError", r"^Accumulator must be a TMEM Ref"),
+    )
+
+
+RULES = (
+    IndexOfRef(),
+    MemoryOfOperand(),
+    PythonControlFlow(),
+    SameRefTwice(),
+    ScratchOfSeveralMeshes(),
+    SemaphoreAsArray(),
+)
