@@ -60,8 +60,8 @@ class SwizzleWidth(Explained):
     ## Why it happens
 
     The tiling was written for another dtype. Both operands of a `wgmma` must have the same swizzle, tiles of 8 rows,
-    and both transforms; a part of a tiled Ref begins and ends where tiles do. Where the shape is no multiple of the tile
-    at all, JAX stops with an `AssertionError` that has no message.
+    and both transforms; a part of a tiled Ref begins and ends where tiles do. Where the shape is no multiple of the
+    tile at all, JAX stops with an `AssertionError` that has no message.
 
     ## Example
 
