@@ -158,6 +158,14 @@ def with_argument(call: cst.Call, new: cst.Arg) -> cst.Call:
     return call.with_changes(args=[*others, last, new])
 
 
+def replaced(call: cst.Call, new: cst.Arg) -> cst.Call:
+    """The call with another value for an argument that it has."""
+    assert new.keyword
+    name = new.keyword.value
+    args = [a.with_changes(value=new.value) if a.keyword and a.keyword.value == name else a for a in call.args]
+    return call.with_changes(args=args)
+
+
 def exploded(call: cst.Call, indent: str) -> cst.Call:
     """The call with each argument on a line of its own."""
     inside = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))

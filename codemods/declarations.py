@@ -12,9 +12,10 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import Names, SourceError, SourceFile
 
-from .arguments import keyword, spliced, with_argument, without_keyword
-from .callbacks import given
+from .allocations import allocation
+from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
+from .meshes import asked_axes, declared_axes, quoted
 
 _ALL = "0.10.2 to 0.12.0.1"
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
@@ -60,7 +61,7 @@ class ThreadsAndGridNames(Rule):
     name = "threads-and-grid-names"
     jax = _ALL
     signatures = (
-        Signature("ValueError", r"^num_threads and thread_name must be either both set or both None"),
+        Signature("ValueError", r"^num_threads and thread_name must be either both set or both"),
         Signature("ValueError", r"^(grid|cluster)_names must have the same length as"),
     )
 
@@ -76,9 +77,9 @@ class ThreadsAndGridNames(Rule):
             if threads is None:
                 one = functools.partial(with_argument, new=keyword("num_threads", "1"))
                 return [_candidate(names, "Say that there is one thread", {call: [one]})]
-            asked = [name for name in _asked(names) if name not in _declared(names)]
+            asked = [name for name in asked_axes(names) if name not in declared_axes(names)]
             sure = len(asked) == 1 or _is_one(threads)
-            new = keyword("thread_name", _text(names, asked[0] if len(asked) == 1 else "wg"))
+            new = keyword("thread_name", quoted(names, asked[0] if len(asked) == 1 else "wg"))
             level = Applicability.SAFE if sure else Applicability.UNSAFE
             step = functools.partial(with_argument, new=new)
             return [_candidate(names, "Name the threads' axis", {call: [step]}, level)]
@@ -95,18 +96,18 @@ def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     lacking = len(sizes.elts) - len(known)
     if lacking <= 0:
         raise NoFix(f"the declaration at line {call.lineno} has more names than axes")
-    asked = [name for name in _asked(names) if name not in _declared(names)]
+    asked = [name for name in asked_axes(names) if name not in declared_axes(names)]
     stem = known[-1] if known else axes[0]
     fresh = (f"{stem}{i}" for i in range(1, 100))
-    taken = {*_declared(names), *_asked(names)}
+    taken = {*declared_axes(names), *asked_axes(names)}
     made = asked if len(asked) == lacking == 1 else [n for n in fresh if n not in taken][:lacking]
     rest = sizes.elts[len(known) :]
     alone = all(map(_is_one, rest))
-    texts = [*map(names.source.segment, getattr(given_names, "elts", ())), *(_text(names, name) for name in made)]
+    texts = [*map(names.source.segment, getattr(given_names, "elts", ())), *(quoted(names, name) for name in made)]
     value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     new = keyword(f"{axes}_names", value)
     steps: list[Step] = [
-        functools.partial(_replaced, new=new) if given_names else functools.partial(with_argument, new=new)
+        functools.partial(replaced, new=new) if given_names else functools.partial(with_argument, new=new)
     ]
     sure = alone or made == asked
     level = Applicability.SAFE if sure else Applicability.UNSAFE
@@ -153,10 +154,10 @@ class BarrierOrdersTensorCore(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate, for the one barrier that it can be."""
         names = Names(source)
-        barrier = _scratch_of(names, failure) or _only_barrier(names)
+        barrier = _barrier_of(names, failure) or _only_barrier(names)
         new = keyword("orders_tensor_core", "True")
         add = functools.partial(with_argument, new=new)
-        step = functools.partial(_replaced, new=new) if _value(barrier, "orders_tensor_core") is not None else add
+        step = functools.partial(replaced, new=new) if _value(barrier, "orders_tensor_core") is not None else add
         return [_candidate(names, "Let the barrier order the tensor core's accesses", {barrier: [step]})]
 
 
@@ -171,37 +172,14 @@ def _only_barrier(names: Names) -> ast.Call:
     return made[0]
 
 
-def _scratch_of(names: Names, failure: Failure) -> ast.Call | None:
-    """The declaration of the barrier that the failing call is given, by its place among a kernel's scratch."""
+def _barrier_of(names: Names, failure: Failure) -> ast.Call | None:
+    """The declaration of the barrier that the failing call is given."""
     spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
     for argument in (a for spot in spots for a in ast.walk(spot) if isinstance(a, ast.Name)):
-        parameter = names.binding(argument.id, argument)
-        function = names.scope(parameter) if isinstance(parameter, ast.arg) else None
-        if not isinstance(function, ast.FunctionDef | ast.Lambda):
-            continue
-        for declared in names.nodes(ast.Call):
-            scratch = _value(declared, "scratch_types")
-            if not isinstance(scratch, ast.Tuple | ast.List) or not _runs(names, declared, function):
-                continue
-            parameters = function.args.args[-len(scratch.elts) :]
-            if parameter in parameters:
-                found = scratch.elts[parameters.index(parameter)]
-                if isinstance(found, ast.Call) and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
-                    return found
+        found = allocation(names, argument)
+        if found is not None and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
+            return found
     return None
-
-
-def _runs(names: Names, declared: ast.Call, function: ast.FunctionDef | ast.Lambda) -> bool:
-    """Whether a declaration is that of a kernel with this body."""
-    if names.parents[declared] is function:
-        return True
-    for value in declared.args:
-        try:
-            if given(names, value).function is function:
-                return True
-        except NoFix:
-            continue
-    return False
 
 
 class ScratchArguments(Rule):
@@ -210,7 +188,8 @@ class ScratchArguments(Rule):
     ## What it means
 
     `packed`, `collective` and `layout` describe TMEM only; `transforms` describe SMEM, never TMEM. A TMEM type narrower
-    than 32 bits needs `packed` or `layout`, and the two exclude each other.
+    than 32 bits needs `packed` or `layout`, and the two exclude each other. What `plgpu.tcgen05_mma` works on together
+    with another block (`collective_axis=`) has to be `collective`.
 
     ## Why it happens
 
@@ -230,8 +209,9 @@ class ScratchArguments(Rule):
 
     ## Fix safety
 
-    Dropping what a memory does not have is safe. For TMEM, `packed=True` for a narrow type, and dropping `layout` where
-    `packed` is given, too, decide how values lie there, and are `unsafe`.
+    Dropping what a memory does not have is safe, and so is `collective=True` where the operation asks for it. For TMEM,
+    `packed=True` for a narrow type, and dropping `layout` where `packed` is given, too, decide how values lie there,
+    and are `unsafe`.
     """
 
     code = "MGF504"
@@ -239,14 +219,19 @@ class ScratchArguments(Rule):
     jax = _ALL
     signatures = (
         Signature("ValueError", r"^packed cannot be specified if layout is specified"),
-        Signature("ValueError", r"^packed, collective and layout arguments are only supported for TMEM"),
+        Signature("ValueError", r"^packed, collective and layout arguments are only supported"),
         Signature("ValueError", r"^dtypes narrower than 32-bit require either the packed argument"),
         Signature("ValueError", r"^transforms are not supported for TMEM"),
+        Signature("ValueError", r"^(Accumulator|LHS) Ref must be collective if collective_axis is set"),
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate, for the allocation that the error comes from."""
         names = Names(source)
+        if "must be collective" in failure.message:
+            operand = _operand(names, failure, 0 if failure.message.startswith("Accumulator") else 1)
+            share = functools.partial(with_argument, new=keyword("collective", "True"))
+            return [_candidate(names, "Let the blocks of a cluster share the operand", {operand: [share]})]
         call = _allocation(names, failure)
         unsafe = Applicability.UNSAFE
         match failure.message.split()[0].rstrip(","):
@@ -264,6 +249,15 @@ class ScratchArguments(Rule):
             raise NoFix(f"the arguments of the allocation at line {call.lineno} are not given by name")
         steps: list[Step] = [functools.partial(without_keyword, name=name) for name in drop]
         return [_candidate(names, f"Drop {', '.join(drop)}, which that memory does not have", {call: steps}, level)]
+
+
+def _operand(names: Names, failure: Failure, place: int) -> ast.Call:
+    """Where an operand of the failing call is declared, in TMEM. Raises NoFix."""
+    for call in (n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span):
+        found = allocation(names, call.args[place]) if len(call.args) > place else None
+        if found and public(names.resolve(found.func)) == f"{_PLGPU}TMEM" and _value(found, "collective") is None:
+            return found
+    raise NoFix("by hand: declare the operand with plgpu.TMEM(..., collective=True)")
 
 
 RULES = (ThreadsAndGridNames(), BarrierOrdersTensorCore(), ScratchArguments())
@@ -309,14 +303,6 @@ def _all(steps: Iterable[Step], call: cst.Call) -> cst.Call:
     return call
 
 
-def _replaced(call: cst.Call, new: cst.Arg) -> cst.Call:
-    """The call with another value for an argument that it has."""
-    assert new.keyword
-    name = new.keyword.value
-    args = [a.with_changes(value=new.value) if a.keyword and a.keyword.value == name else a for a in call.args]
-    return call.with_changes(args=args)
-
-
 def _value(call: ast.Call, argument: str) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == argument), None)
 
@@ -337,33 +323,3 @@ def _texts(value: ast.expr | None) -> list[str] | None:
         return None
     found = [e.value for e in value.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)]
     return found if len(found) == len(value.elts) else None
-
-
-#: Keywords of calls in a kernel that name axes of its mesh.
-_AXES = ("axis_name", "collective_axes", "thread_axis", "wg_axis")
-
-
-def _asked(names: Names) -> list[str]:
-    """The axes that kernels of the file ask for, by their index or size or in calls."""
-    calls = [c for c in names.nodes(ast.Call) if names.resolve(c.func) in ("jax.lax.axis_index", "jax.lax.axis_size")]
-    values = [*(c.args[0] for c in calls if c.args), *(k.value for k in names.nodes(ast.keyword) if k.arg in _AXES)]
-    nodes = (node for value in values for node in ast.walk(value))
-    found = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return list(dict.fromkeys(found))
-
-
-def _declared(names: Names) -> set[str]:
-    """The axes that the file names."""
-    given_names = [k.value for k in names.nodes(ast.keyword) if (k.arg or "").endswith(("_names", "thread_name"))]
-    return {
-        node.value
-        for value in given_names
-        for node in ast.walk(value)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-
-
-def _text(names: Names, text: str) -> str:
-    """A text in the kind of quotes that the file prefers."""
-    single = names.source.text.count("'") > 2 * names.source.text.count('"')
-    return f"'{text}'" if single else f'"{text}"'

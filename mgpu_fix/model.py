@@ -201,13 +201,24 @@ class Uncommitted:
 
 
 @dataclass(frozen=True)
+class TensorMemoryUse:
+    """A load or store of TMEM at ``span`` that is written as if it were SMEM. ``reused`` says that what is loaded may
+    be written to later on."""
+
+    span: Span
+    stores: bool
+    reused: bool = False
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text.
 
     ``semantics`` are those that the kernel is lowered with (Lane or Warpgroup); ``barriers`` says that JAX adds the
     barriers between the threads of a warpgroup by itself. ``scopes`` are all of the kernel's, in the order they were
     met, where JAX does not accept one of them; ``regions`` all its warp-level ones, ``misfits`` all stores of what does
-    not fit, ``uncommitted`` all copies that may run ahead of what they copy.
+    not fit, ``uncommitted`` all copies that may run ahead of what they copy, ``tensor_memory`` all uses of TMEM that
+    are none of its own.
     """
 
     returned: tuple[Returned, ...] = ()
@@ -215,6 +226,7 @@ class Facts:
     regions: tuple[Region, ...] = ()
     misfits: tuple[Misfit, ...] = ()
     uncommitted: tuple[Uncommitted, ...] = ()
+    tensor_memory: tuple[TensorMemoryUse, ...] = ()
     callee: str = ""
     keyword: str = ""
     semantics: str = ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mgpu_fix.arrays import restored, stored
+from mgpu_fix.catalogue import load
 from mgpu_fix.model import Failure, Observation, from_json, to_json
 
 ROOT = Path(__file__).parent.parent / "golden"
@@ -21,6 +22,13 @@ class Case:
     @property
     def code(self) -> str:
         return self.folder.parent.name.split("-")[0]
+
+    @property
+    def repairs(self) -> bool:
+        """Whether the rule makes ``after`` of ``before``; else that is what its page says to write by hand."""
+        rule = load().find(self.code)
+        assert rule is not None
+        return rule.repairs
 
     @property
     def before(self) -> bytes:

@@ -65,6 +65,33 @@ def test_a_pasted_traceback_is_recognised(seen: dict[str, Any]) -> None:
     assert seen["code"] in [rule.code for rule in catalogue.load().recognise(text)]
 
 
+#: How errors of JAX are listed elsewhere, cut short or with the names of their holes, and the rule that explains each.
+LISTED = {
+    "Can only store scalars in warp-level lowering.": "MGF101",
+    "Cannot pass the same ref into a mpmd map multiple times": "MGF406",
+    "Cannot specify both out_shape and out_type. Use out_type.": "MGF901",
+    "Cannot specify both scratch_shapes and scratch_types. Use sc": "MGF901",
+    "Explicit sharding is not currently supported in the pallas-t": "MGF801",
+    "Group sizes {group_sizes.shape=} must match first dimension": "MGF801",
+    "MPMD map with more than one mesh requires scratch_type to ha": "MGF407",
+    "Only thread-collective allocations are supported in multithr": "MGF301",
+    "This gmm kernel only supports either (m, k) x (g, k, n) -> (": "MGF801",
+    "Unsupported dtype: {ref.dtype}": "MGF803",
+    "WGMMA accumulators can only be allocated non-collectively. H": "MGF301",
+    "`thread_id` must be zero when allocating a buffer for all th": "MGF802",
+    "collective_axes is not supported in pallas_call. Use plgpu.k": "MGF509",
+    "inline_mgpu in a single-warp context only supports scalar ar": "MGF201",
+    "num_threads and thread_name must be either both set or both": "MGF501",
+    "packed cannot be specified if layout is specified.": "MGF504",
+    "packed, collective and layout arguments are only supported f": "MGF504",
+}
+
+
+@pytest.mark.parametrize("words", LISTED)
+def test_the_first_words_of_a_message_are_enough(words: str) -> None:
+    assert [rule.code for rule in catalogue.load().recognise(words)][:1] == [LISTED[words]]
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
 def test_a_rule_explains_itself(rule: Rule) -> None:
     assert re.fullmatch(r"MGF[1-9]\d\d", rule.code)

@@ -1,14 +1,12 @@
 """MGF501, MGF502 and MGF504: what a declaration becomes, and how sure that is. Nothing here imports JAX."""
 
-import ast
-
 import pytest
+from proposals import proposed
 
-from mgpu_fix import catalogue
 from mgpu_fix.catalogue import NoFix
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Failure
-from mgpu_fix.source import Names, SourceFile
+from mgpu_fix.model import Candidate
+from mgpu_fix.source import SourceFile
 
 HEAD = "from jax import lax\nfrom jax.experimental.pallas import mosaic_gpu as plgpu\n"
 THREADS = "num_threads and thread_name must be either both set or both None"
@@ -19,13 +17,7 @@ SAFE, UNSAFE = Applicability.SAFE, Applicability.UNSAFE
 
 
 def candidate(message: str, text: str, at: str) -> tuple[SourceFile, Candidate]:
-    source = SourceFile("k.py", (HEAD + text).encode())
-    start = source.text.index(at)
-    node = next(n for n in Names(source).nodes(ast.Call) if source.bounds(n)[0] == start)
-    failure = Failure("ValueError", message, "import", source.span(node))
-    rule = catalogue.load().match(failure)
-    assert rule is not None
-    [only] = rule.candidates(failure, source)
+    source, [only] = proposed(HEAD + text, at, "ValueError", message)
     return source, only
 
 
@@ -93,6 +85,14 @@ CASES = {
         "k = plgpu.TMEM((8,), d, packed=True)",
         UNSAFE,
     ),
+    "an accumulator of a cluster": (
+        "Accumulator Ref must be collective if collective_axis is set.",
+        "def f(x, o, acc, a):\n    plgpu.tcgen05_mma(acc.at[0], a, b, collective_axis='c')\n"
+        "k = plgpu.kernel(f, scratch_types=dict(acc=plgpu.TMEM((8,), d), a=plgpu.SMEM((8,), d)))",
+        "def f(x, o, acc, a):\n    plgpu.tcgen05_mma(acc.at[0], a, b, collective_axis='c')\n"
+        "k = plgpu.kernel(f, scratch_types=dict(acc=plgpu.TMEM((8,), d, collective=True), a=plgpu.SMEM((8,), d)))",
+        SAFE,
+    ),
     "the only barrier": (
         BARRIER,
         "k = plgpu.Barrier()\nplgpu.tcgen05_commit_arrive(b)",
@@ -129,6 +129,12 @@ def test_what_it_becomes(case: str) -> None:
     [
         (GRID, 'k = plgpu.kernel(f, grid=(4,), grid_names=("g", "h"))', "has more names than axes"),
         (GRID, 'k = plgpu.kernel(f, grid=grid, grid_names=("g", "h"))', "are not written out"),
+        (
+            "LHS Ref must be collective if collective_axis is set.",
+            "def f(x, o, acc, a):\n    plgpu.tcgen05_mma(acc, a, b, collective_axis='c')\n"
+            "k = plgpu.kernel(f, scratch_types=[plgpu.TMEM((8,), d), plgpu.SMEM((8,), d)])",
+            "declare the operand with",
+        ),
         (MEMORY, "k = plgpu.SMEM((8,), d, **more)", "are not given by name"),
         (
             BARRIER,

@@ -42,6 +42,10 @@ def test_the_failure_hits_exactly_its_rule(case: Case) -> None:
 
 
 def test_the_rule_gives_the_fixed_file(case: Case) -> None:
+    if not case.repairs:
+        with pytest.raises(NoFix, match="by hand: "):
+            fixed(case, case.before)
+        return
     assert fixed(case, case.before).decode() == case.after.decode()
 
 
@@ -72,5 +76,7 @@ def test_no_comment_is_lost(case: Case) -> None:
 
 
 def test_the_crlf_twin_works(case: Case) -> None:
+    if not case.repairs:
+        pytest.skip("nothing is changed")
     twin = case.before.replace(b"\n", b"\r\n")
     assert fixed(case, twin) == case.after.replace(b"\n", b"\r\n")

@@ -83,7 +83,7 @@ class CollectiveAxes(Rule):
     jax = "0.10.2 to 0.12.0"
     signatures = (
         Signature("ValueError", r"^Only thread-collective allocations are supported in run_scoped"),
-        Signature("NotImplementedError", r"^Only thread-collective allocations are supported in multithreaded kernels"),
+        Signature("NotImplementedError", r"^Only thread-collective allocations are supported in multithr"),
         Signature("ValueError", r"^WGMMA accumulators can only be allocated non-collectively"),
         Signature("TypeError", r"primitive run_scoped, the value of parameter collective_axes was not hashable"),
     )

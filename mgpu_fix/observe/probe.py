@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Region, Scope, Span, Uncommitted, digest
+from mgpu_fix.model import Facts, Function, Region, Scope, Span, TensorMemoryUse, Uncommitted, digest
 from mgpu_fix.observe import intent, jaxseam, locate, scopes
 from mgpu_fix.observe.commits import uncommitted
 from mgpu_fix.observe.interpreter import Interpreter
@@ -33,6 +33,7 @@ from mgpu_fix.observe.kernels import Call, Kernel, Trace, Tracing
 from mgpu_fix.observe.records import Records
 from mgpu_fix.observe.regions import warp_regions
 from mgpu_fix.observe.survey import Survey, survey
+from mgpu_fix.observe.tensor_memory import tensor_memory_uses
 from mgpu_fix.observe.values import fingerprint, first_line
 
 _RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
@@ -397,6 +398,7 @@ class Probe:
             regions=self._regions(call) if call.error is not None else (),
             misfits=intent.settled_misfits(intended.misfits, call.intended, bool(varies)),
             uncommitted=self._uncommitted(call),
+            tensor_memory=self._tensor_memory(call) if call.error is not None else (),
         )
         silent = [r for r in real.returned if r.silent]
         if silent:
@@ -415,6 +417,12 @@ class Probe:
     def _uncommitted(self, call: Call) -> tuple[Uncommitted, ...]:
         with contextlib.suppress(Exception):
             return uncommitted(call.real) if call.real is not None else ()
+        return ()
+
+    def _tensor_memory(self, call: Call) -> tuple[TensorMemoryUse, ...]:
+        # As below.
+        with contextlib.suppress(Exception):
+            return tensor_memory_uses(call.real) if call.real is not None else ()
         return ()
 
     def _regions(self, call: Call) -> tuple[Region, ...]:

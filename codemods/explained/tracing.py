@@ -1,0 +1,248 @@
+"""What a kernel cannot do while it is traced, nor with what it is given: MGF405 to MGF410."""
+
+from mgpu_fix.catalogue import Signature
+
+from .rule import Explained
+
+_ALL = "0.10.2 to 0.12.0.1"
+
+
+class PythonControlFlow(Explained):
+    """Python's `if`, `while`, `range`, `and` or `int` is given a value that is only known on the GPU.
+
+    ## What it means
+
+    A kernel's body runs once, in Python, to be traced. What it loads, and where a block stands in the grid, are
+    placeholders then: they can be computed with, and Python cannot decide by them.
+
+    ## Why it happens
+
+    What looks like a number is one of JAX's: a loaded element, `lax.axis_index(...)`, the counter of a `pl.loop`.
+
+    ## Example
+
+    ```python
+    i = lax.axis_index("i")
+    if i > 3:
+        o_ref[i] = x_ref[i]
+    ```
+
+    ## Use instead
+
+    ```python
+    @pl.when(i > 3)
+    def _():
+        o_ref[i] = x_ref[i]
+    ```
+
+    | Python | in a kernel |
+    |---|---|
+    | `if c: ...` | `@pl.when(c)` |
+    | `a if c else b` | `jnp.where(c, a, b)`, or `lax.cond` |
+    | `for j in range(n)` | `@pl.loop(0, n)` |
+    | `a and b`, `a or b`, `not a` | `a & b`, `a \\| b`, the opposite comparison |
+    | `ref[i : i + n]` | `ref[pl.ds(i, n)]` |
+    | `int(a)`, `float(a)` | `a.astype(jnp.int32)` |
+    """
+
+    code = "MGF405"
+    name = "python-control-flow"
+    jax = "any"
+    by_hand = "use @pl.when, @pl.loop, jnp.where, `&` and pl.ds; mgpu-fix explain MGF405 has a table"
+    signatures = (
+        Signature("TracerBoolConversionError", r"^Attempted boolean conversion of traced array"),
+        Signature("TracerIntegerConversionError", r"^The __index__\(\) method was called on traced array"),
+        Signature("ConcretizationTypeError", r"^Abstract tracer value encountered where concrete value is expected"),
+        Signature("TracerArrayConversionError", r"^The numpy\.ndarray conversion method __array__\(\) was called on"),
+    )
+
+
+class SameRefTwice(Explained):
+    """A kernel is given the same Ref for two of its parameters.
+
+    ## What it means
+
+    JAX follows what a kernel writes by the parameters that it writes to. Two of them for one piece of memory would make
+    it miss some.
+
+    ## Why it happens
+
+    A Ref made by `jax.new_ref` is passed as input and output. It is raised where the kernel is called outside of `jit`.
+
+    ## Example
+
+    ```python
+    ref = jax.new_ref(x)
+    double(ref, ref)
+    ```
+
+    ## Use instead
+
+    ```python
+    in_place(ref)  # a kernel with one parameter, which it reads and writes
+    double(ref[...], ref)  # or a copy
+    ```
+    """
+
+    code = "MGF406"
+    name = "same-ref-twice"
+    jax = "0.11.0 and newer, in the sources only: what mgpu-fix runs is traced, and there it is not raised"
+    by_hand = "give the kernel one parameter for it, or a copy: ref[...]"
+    signatures = (Signature("NotImplementedError", r"^Cannot pass the same ref into a mpmd map multiple times"),)
+
+
+class ScratchOfSeveralMeshes(Explained):
+    """A kernel over several meshes allocates scratch without saying for which of them.
+
+    ## What it means
+
+    `pl.kernel` can run one body for each of several meshes. Scratch then has to name the mesh (`core_type`) whose
+    memory it is, which only types for TPUs do.
+
+    ## Why it happens
+
+    Several meshes are for TPUs, whose cores differ. A GPU has one kind of block.
+
+    ## Example
+
+    ```python
+    pl.kernel([first, second], out_type=out, mesh=[mesh, mesh], scratch_types=[plgpu.SMEM((128,), jnp.float32)])
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(body, out_type=out, num_threads=2, thread_name="wg", scratch_types=[plgpu.SMEM((128,), jnp.float32)])
+    ```
+
+    One kernel whose warpgroups ask `lax.axis_index("wg")`, or one kernel after the other.
+    """
+
+    code = "MGF407"
+    name = "scratch-of-several-meshes"
+    jax = _ALL
+    by_hand = "one mesh, whose warpgroups tell each other apart by lax.axis_index"
+    signatures = (Signature("NotImplementedError", r"^MPMD map with more than one mesh requires scratch_type to ha"),)
+
+
+class SemaphoreAsArray(Explained):
+    """A semaphore comes into a kernel, or out of it, as an array would.
+
+    ## What it means
+
+    Semaphores are memory with a state. A kernel can allocate them as scratch, or be given a Ref to them.
+
+    ## Why it happens
+
+    In JAX up to 0.11 semaphores went through kernels as outputs.
+
+    ## Example
+
+    ```python
+    plgpu.kernel(body, out_type=plgpu.SemaphoreType.REGULAR)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(body, out_type=out, scratch_types=[plgpu.SemaphoreType.REGULAR])
+    ```
+
+    What several kernels share is made by `plgpu.alloc_semaphore` before them.
+    """
+
+    code = "MGF408"
+    name = "semaphore-as-array"
+    jax = _ALL
+    by_hand = "allocate it as scratch, or wrap it in jax.new_ref"
+    signatures = (
+        Signature("ValueError", r"^Kernels cannot return semaphores"),
+        Signature("ValueError", r"^Cannot pass semaphores into kernels as arrays"),
+        Signature("ValueError", r"^Must (signal|wait|read) semaphores of the following types"),
+    )
+
+
+class IndexOfRef(Explained):
+    """A Ref is indexed with something that Mosaic GPU has no address for.
+
+    ## What it means
+
+    A Ref is indexed with numbers and slices without a step; what they reach must lie within it. An accumulator is
+    stored to as a whole.
+
+    ## Why it happens
+
+    NumPy's indexing with arrays and steps is for arrays. A slice from `pl.ds(start, size)` with a start that is known
+    already is checked against the Ref.
+
+    ## Example
+
+    ```python
+    o_ref[...] = x_ref[::2]
+    ```
+
+    ## Use instead
+
+    ```python
+    @pl.loop(0, 64)
+    def _(row):
+        o_ref[row] = x_ref[2 * row]
+    ```
+    """
+
+    code = "MGF409"
+    name = "index-of-ref"
+    jax = _ALL
+    by_hand = "index with numbers and slices without steps, within the Ref; a pl.loop for the rest"
+    signatures = (
+        Signature("NotImplementedError", r"^int_indexer_shape non-empty"),
+        Signature("NotImplementedError", r"^Strided slices not implemented"),
+        Signature("NotImplementedError", r"^Non-trivial indexing on WGMMAAbstractAccumulatorRef is not supported"),
+        Signature("ValueError", r"^Out of bound slice: start="),
+    )
+
+
+class MemoryOfOperand(Explained):
+    """A function of `plgpu` is given a Ref to another memory than it works on.
+
+    ## What it means
+
+    `copy_gmem_to_smem(src, dst, barrier)` and `copy_smem_to_gmem(src, dst)` have the memories in their names.
+    `async_store_tmem`, `async_load_tmem` and the accumulator of `tcgen05_mma` are for TMEM.
+
+    ## Why it happens
+
+    Arguments are in the wrong order, or scratch is declared with `plgpu.SMEM` in place of `plgpu.TMEM`.
+
+    ## Example
+
+    ```python
+    plgpu.copy_gmem_to_smem(x_smem, x_ref, barrier)
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.copy_gmem_to_smem(x_ref, x_smem, barrier)
+    ```
+    """
+
+    code = "MGF410"
+    name = "memory-of-operand"
+    jax = _ALL
+    by_hand = "the source comes first; TMEM is declared with plgpu.TMEM"
+    signatures = (
+        Signature("ValueError", r"^(src|dst) must be a \w+ reference, got"),
+        Signature("ValueError", r"^Async (store|load) only supports TMEM refs"),
+        Signature("ValueError", r"^Accumulator must be a TMEM Ref"),
+    )
+
+
+RULES = (
+    IndexOfRef(),
+    MemoryOfOperand(),
+    PythonControlFlow(),
+    SameRefTwice(),
+    ScratchOfSeveralMeshes(),
+    SemaphoreAsArray(),
+)

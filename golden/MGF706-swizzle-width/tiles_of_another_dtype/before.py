@@ -1,0 +1,27 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@plgpu.kernel(
+    out_type=jax.ShapeDtypeStruct((128, 128), jnp.float32),
+    scratch_types=[
+        plgpu.SMEM(
+            (128, 128), jnp.float32, transforms=(plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+        ),
+        plgpu.Barrier(),
+    ],
+)
+def kernel(x_ref, o_ref, x_smem, loaded):
+    plgpu.copy_gmem_to_smem(x_ref, x_smem, loaded)
+    plgpu.barrier_wait(loaded)
+    o_ref[...] = x_smem[...] * 2
+
+
+def example_args():
+    return (jnp.arange(128 * 128, dtype=jnp.float32).reshape(128, 128),)
+
+
+def reference(x):
+    return np.asarray(x) * 2

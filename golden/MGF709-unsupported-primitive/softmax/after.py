@@ -1,0 +1,20 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+def kernel(x_ref, o_ref):
+    x = x_ref[...]
+    e = jnp.exp(x - jnp.max(x))
+    o_ref[...] = e / jnp.sum(e)
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.float32) / 64,)
+
+
+def reference(x):
+    e = np.exp(np.asarray(x) - np.max(x))
+    return e / e.sum()
