@@ -4,7 +4,7 @@ import enum
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,6 +79,10 @@ Arch = Annotated[
 ]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
+Target = Annotated[
+    list[str],
+    typer.Option(metavar="GLOB=CMD", help="What to --run for files of that name, where nothing else is said."),
+]
 Reference = Annotated[
     str,
     typer.Option(metavar="MOD:FN", help="A function that computes the same; also FILE.py:FN, or FN of the program."),
@@ -111,6 +115,7 @@ class Runs:
     module: str | None
     call: str
     args: tuple[str, ...]
+    targets: tuple[str, ...]
     rest: dict[str, Any]
 
     @property
@@ -124,12 +129,25 @@ class Runs:
 
         return commands.program(self.run, self.module, self.call, self.args, **self.rest)
 
+    def programs(self, files: Sequence[str]) -> "list[tuple[tuple[str, ...], Program]]":
+        """The files, in groups that are run by the same program. Raises UsageError."""
+        from mgpu_fix import commands
+
+        groups: dict[str, list[str]] = {}
+        for name in files:
+            groups.setdefault("" if self.asked else config.target(name, self.targets), []).append(name)
+        return [
+            (tuple(group), commands.program(command, None, "", (), **self.rest) if command else self.program())
+            for command, group in groups.items()
+        ]
+
 
 def _runs(
     run_: Run = None,
     module: Module = None,
     call: Call = "",
     arg: Arg = [],  # noqa: B006 (typer reads the default)
+    target: Target = [],  # noqa: B006
     reference: Reference = "",
     rtol: Rtol = None,
     atol: Atol = None,
@@ -149,7 +167,7 @@ def _runs(
         "rtol": rtol,
         "atol": atol,
     }
-    return Runs(run_, module, call, tuple(arg), rest)
+    return Runs(run_, module, call, tuple(arg), tuple(target), rest)
 
 
 def _output(
@@ -217,8 +235,8 @@ def apply(
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
     output = _preview(output, diff, check_only)
     mode = "preview" if diff or check_only else "apply"
-    task = Task(tuple(files), mode, options, runs.program(), goldens=golden, renew=update_golden)
-    return commands.repair(task, output, _early, oracle_python, interactive)
+    tasks = [Task(f, mode, options, p, goldens=golden, renew=update_golden) for f, p in runs.programs(files)]
+    return commands.repair(tasks, output, _early, oracle_python, interactive)
 
 
 @app.command()
@@ -238,8 +256,8 @@ def check(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore))
-    task = Task(tuple(files), "check", options, runs.program(), goldens=golden)
-    return commands.repair(task, output, _early, oracle_python)
+    tasks = [Task(group, "check", options, program, goldens=golden) for group, program in runs.programs(files)]
+    return commands.repair(tasks, output, _early, oracle_python)
 
 
 @goldens.command()
@@ -264,9 +282,8 @@ def _golden(mode: str, files: list[str], runs: Runs, output: Output, folder: str
     from mgpu_fix import commands
     from mgpu_fix.repair import Task
 
-    return commands.repair(
-        Task(tuple(files), mode, program=runs.program(), goldens=folder), output, _early, oracle_python
-    )
+    tasks = [Task(group, mode, program=program, goldens=folder) for group, program in runs.programs(files)]
+    return commands.repair(tasks, output, _early, oracle_python)
 
 
 @app.command()

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from mgpu_fix import __version__, golden
@@ -27,11 +28,17 @@ ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 
 
 def repair(
-    task: Task, output: Output, observer: Observer | None, oracle_python: str = "", interactive: bool = False
+    tasks: Sequence[Task],
+    output: Output,
+    observer: Observer | None,
+    oracle_python: str = "",
+    interactive: bool = False,
 ) -> int:
-    """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
+    """``apply``, ``check`` and the commands about goldens: one program after the other, which differ in no option but
+    what is run. ``oracle_python`` is a Python that gives the numbers."""
+    task = tasks[0]
     _check(task.options)
-    places = [golden.place(name, task.goldens) for name in task.files]
+    places = [golden.place(name, task.goldens) for each in tasks for name in each.files]
     shared = next((path for path in places if task.goldens and places.count(path) > 1), None)
     if shared:
         raise UsageError(f"--golden: two of the files would share {shared}")
@@ -46,7 +53,9 @@ def repair(
             why = running.unable_to_compile(task.program.arch or DESCRIBED)
             if why:
                 raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
-        report = carry_out(task, running, load(), progress.say, oracle, accept or (lambda fix: True))
+        asked = accept or (lambda fix: True)
+        reports = [carry_out(each, running, load(), progress.say, oracle, asked) for each in tasks]
+    report = replace(reports[-1], files=tuple(file for each in reports for file in each.files))
     teller.whole(report)
     return exit_code(report, task.mode)
 

@@ -1,8 +1,9 @@
 """``[tool.mgpu-fix]`` in pyproject.toml: options that need not be written every time."""
 
+import fnmatch
 import os
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,14 @@ def table(file: Path) -> Mapping[str, Any] | None:
 def options(file: Path, known: Collection[str]) -> dict[str, Any]:
     """The options that a file sets, by the names that they have in the program. Raises UsageError."""
     found: dict[str, Any] = {}
+    known = {*known} - {"target"}
     for key, value in (table(file) or {}).items():
         name = str(key).replace("-", "_")
+        if name == "targets" and isinstance(value, Mapping):
+            found["target"] = [f"{os.path.relpath(file.parent)}/{glob}={command}" for glob, command in value.items()]
+            continue
         if name not in known or not isinstance(value, (str, int, float, list)):
-            names = ", ".join(sorted(n.replace("_", "-") for n in known))
+            names = ", ".join(sorted(n.replace("_", "-") for n in {*known, "targets"}))
             what = "is no option" if name not in known else "takes no table"
             raise UsageError(f"{file}: [tool.mgpu-fix] {key} {what}; there are {names}")
         found[name] = ",".join(map(str, value)) if isinstance(value, list) else value
@@ -48,3 +53,15 @@ def options(file: Path, known: Collection[str]) -> dict[str, Any]:
         if isinstance(found.get(name), str) and (name == "golden" or os.sep in found[name]):
             found[name] = os.path.relpath(file.parent / found[name])
     return found
+
+
+def target(name: str, targets: Sequence[str]) -> str:
+    """What to run for a file: the command of the first ``GLOB=COMMAND`` whose pattern it matches, seen from the working
+    directory; empty without one. Raises UsageError."""
+    for spec in targets:
+        glob, equals, command = spec.partition("=")
+        if not equals or not command.strip():
+            raise UsageError(f"--target {spec!r} is not like 'kernels/*.py=pytest tests/test_kernels.py'")
+        if fnmatch.fnmatch(os.path.normpath(os.path.relpath(name)), os.path.normpath(glob)):
+            return command
+    return ""

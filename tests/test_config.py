@@ -38,6 +38,25 @@ def test_options_are_read_as_the_command_line_spells_them(tmp_path: Path, monkey
     }
 
 
+def test_files_are_run_by_what_their_pattern_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "[tool.mgpu-fix.targets]\n'kernels/*.py' = 'pytest tests'\n'train.py' = 'python train.py --steps 1'\n"
+    found = config.options(written(tmp_path, text), {"target"})["target"]
+    for name, command in [
+        ("kernels/a.py", "pytest tests"),
+        (str(tmp_path / "kernels" / "a.py"), "pytest tests"),
+        ("train.py", "python train.py --steps 1"),
+        ("other.py", ""),
+    ]:
+        assert config.target(name, found) == command
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    found = config.options(tmp_path / "pyproject.toml", {"target"})["target"]
+    assert config.target("../kernels/a.py", found) == "pytest tests"
+    with pytest.raises(UsageError, match="is not like"):
+        config.target("a.py", ["pytest"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

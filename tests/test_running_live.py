@@ -375,3 +375,21 @@ if __name__ == "__main__":
     ]
     assert not seen.children
     assert not list(tmp_path.rglob(".pytest_cache"))
+
+
+def test_each_file_is_run_by_its_own_target(tmp_path: Path) -> None:
+    calls = "import jax.numpy as jnp\nimport {0}\n\n\ndef test_it():\n    assert {0}.kernel(jnp.ones(128))[3] == 2\n"
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": "[tool.mgpu-fix.targets]\n'[ab].py' = 'pytest -q tests'\n",
+            **{f"{name}.py": KERNEL.format(name) for name in "ab"},
+            **{f"tests/test_{name}.py": calls.format(name) for name in "ab"},
+            "conftest.py": "",
+            "c.py": KERNEL.format("c").partition("if __name__")[0] + "kernel(jnp.ones(128))\n",
+        },
+    )
+    code, files = report(tmp_path, "apply", "a.py", "c.py", "b.py")
+    assert code == 0, {name: reasons(file) for name, file in files.items()}
+    assert {name: file["status"] for name, file in files.items()} == dict.fromkeys(["a.py", "b.py", "c.py"], "fixed")
+    assert [(tmp_path / f"{name}.py").read_text() for name in "ab"] == [FIXED.format(name) for name in "ab"]
