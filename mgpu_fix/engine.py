@@ -535,9 +535,8 @@ class Engine:
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
-        note = "; ".join(filter(None, (note, call.uncompiled)))
         line, path = (call.span.line, call.span.path) if call.span else (None, "")
-        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, call.resources)
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, call.resources, call.uncompiled)
 
 
 _BY = {

@@ -442,7 +442,7 @@ class Remaining:
 @dataclass(frozen=True)
 class ProvenKernel:
     """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used, ``resources``
-    what it takes where it was compiled."""
+    what it takes where it was compiled, ``uncompiled`` why it was not where that was tried."""
 
     name: str
     line: int | None
@@ -452,6 +452,7 @@ class ProvenKernel:
     note: str = ""
     path: str = ""
     resources: Resources | None = None
+    uncompiled: str = ""
 
 
 @dataclass(frozen=True)
