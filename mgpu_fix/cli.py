@@ -74,9 +74,7 @@ Call = Annotated[str, typer.Option(metavar="NAME", help="Call this module-level 
 Arg = Annotated[list[str], typer.Option(metavar="TYPE", help="An argument of --call: f32[128,128], bf16[64], ...")]
 Timeout = Annotated[float, typer.Option(help="Seconds that a run may take beyond the first one.", min=1)]
 Budget = Annotated[float, typer.Option(help="Seconds that the interpreter may spend on each kernel.", min=0)]
-Arch = Annotated[
-    str, typer.Option(metavar="GPU", help="sm_90a (Hopper) or sm_100a (Blackwell); compiling else goes by the kernel.")
-]
+Arch = Annotated[str, typer.Option(metavar="GPU", help="Lower and compile for sm_90a (Hopper) or sm_100a (Blackwell).")]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
 Target = Annotated[

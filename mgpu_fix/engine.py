@@ -589,9 +589,9 @@ class Engine:
                 inputs += f", {data}" + (" + 1 random draw" if verdict.drawn else "")
             else:
                 note = verdict.why
-        note = "; ".join(filter(None, (note, call.uncompiled)))
         line, path = (call.span.line, call.span.path) if call.span else (None, "")
-        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle, call.resources)
+        resources, uncompiled = call.resources, call.uncompiled
+        return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle, resources, uncompiled)
 
 
 _BY = {

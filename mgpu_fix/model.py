@@ -475,7 +475,7 @@ class Remaining:
 class ProvenKernel:
     """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used, ``oracle`` what
     its numbers are equal to, None where they were held against nothing, ``resources`` what it takes where it was
-    compiled."""
+    compiled, ``uncompiled`` why it was not where that was tried."""
 
     name: str
     line: int | None
@@ -486,6 +486,7 @@ class ProvenKernel:
     path: str = ""
     oracle: Oracle | None = None
     resources: Resources | None = None
+    uncompiled: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Compiling kernels: what the compiler's words mean, and how its processes end. Needs no compiler."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -305,6 +306,93 @@ def test_without_a_c_compiler_it_says_what_to_install(
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(MissingError, match="install gcc or clang"):
         compiler._stub(tmp_path)
+
+
+PLUGIN = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static int known;
+__attribute__((visibility("hidden"))) void LLVMInitializeNVPTXTargetInfo(void) { known |= 1; }
+__attribute__((visibility("hidden"))) void LLVMInitializeNVPTXTarget(void) { known |= 2; }
+__attribute__((visibility("hidden"))) void LLVMInitializeNVPTXTargetMC(void) { known |= 4; }
+
+void *MosaicGpuCompile(const char *module, int size) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+  int (*attribute)(int *, int, int) = dlsym(driver, "cuDeviceGetAttribute");
+  int (*launch)(void *, int, int) = dlsym(driver, "cuFuncSetAttribute");
+  int major = 0;
+  attribute(&major, 75, 0);
+  switch (*module) {
+    case 'h': for (;;) sleep(1);
+    case 's': return 0;
+    case 'r': fprintf(stderr, "loc(\"/k.py\":3:5): error: it will not\n"); return 0;
+    case 'o': if (known != 7) return 0;
+  }
+  printf("ptxas info : Used %d registers\n", major);
+  launch(0, 8, 4096);
+  return module == 0 ? 0 : driver;
+}
+"""
+
+
+@pytest.fixture
+def built(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    """The real worker and stand-in, with a library in place of JAX's."""
+    (tmp_path / "plugin.c").write_text(PLUGIN)
+    library = tmp_path / "plugin.so"
+    cc = next(filter(shutil.which, ("cc", "gcc", "clang")))
+    subprocess.run([cc, "-shared", "-fPIC", "-o", library, tmp_path / "plugin.c", "-ldl"], check=True)
+    monkeypatch.setattr(compiler, "_plugin", lambda jax: (library, tmp_path, tmp_path))
+    return Compiler(tmp_path, "0.12.0.1")
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+needs_no_driver = pytest.mark.skipif(has_driver(), reason="there is a CUDA driver here")
+
+
+@needs_cc
+@needs_no_driver
+@pytest.mark.parametrize(
+    ("text", "arch", "expected"),
+    [
+        ("fine", "sm_90a", Compiled("sm_90a", Resources("sm_90a", 9, 0, 4096))),
+        ("fine", "sm_100a", Compiled("sm_100a", Resources("sm_100a", 10, 0, 4096))),
+        ("refused", "sm_90a", Compiled("sm_90a", refusal="it will not", place=("/k.py", 3, 5))),
+        ("silent", "sm_90a", Compiled("sm_90a", unknown="the compiler fails and does not say why")),
+        # As on JAX 0.10.2, where LLVM must be told of NVIDIA's GPUs first.
+        ("old", "sm_90a", Compiled("sm_90a", Resources("sm_90a", 9, 0, 4096))),
+    ],
+)
+def test_the_compiler_finds_the_stand_in_and_what_it_says_is_told(
+    built: Compiler, tmp_path: Path, text: str, arch: str, expected: Compiled
+) -> None:
+    assert built.compile([module(tmp_path, text)], arch, 30) == {text: expected}
+
+
+@needs_cc
+@needs_no_driver
+def test_a_worker_that_nobody_waits_for_ends_by_itself(built: Compiler, tmp_path: Path) -> None:
+    built.find()
+    process = built._start(module(tmp_path, "hangs"), "sm_90a", 1).process
+    assert process.wait(30) == -signal.SIGALRM
+
+
+@needs_cc
+@needs_no_driver
+def test_beside_a_driver_nothing_is_compiled(built: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libcuda.so.1").symlink_to(compiler._stub(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    compiled = built.compile([module(tmp_path, "fine")], "sm_90a", 30)
+    assert compiled == {"fine": Compiled("sm_90a", unknown=compiler.DRIVER)}
 
 
 class Distribution:

@@ -106,3 +106,9 @@ def test_several_proofs_are_as_good_as_the_weakest() -> None:
     assert weakest([VerifiedBy.INTERPRETER, VerifiedBy.COMPILED]) is VerifiedBy.COMPILED
     assert weakest([VerifiedBy.INTERPRETER]) is VerifiedBy.INTERPRETER
     assert weakest([]) is VerifiedBy.LOWERED
+
+
+def test_a_kernel_that_could_not_be_compiled_says_why() -> None:
+    kernel = replace(KERNEL, uncompiled="it was not compiled within 60 s; --timeout gives it more")
+    text = TextReport().render(replace(REPORT, files=(replace(PARTIAL, kernels=(kernel,)),)))
+    assert "; lowers for sm_90a, but it was not compiled within 60 s; --timeout gives it more; equal to" in text

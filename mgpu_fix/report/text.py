@@ -91,8 +91,10 @@ class TextReport:
             yield f"  Proven at these shapes only, with JAX {report.jax} in {report.runs} runs of the program."
 
     def _proof(self, kernel: ProvenKernel, report: Report) -> str:
-        arch = report.device.removeprefix("described ")
-        text = f"{kernel.inputs}; {self._compiled(kernel.resources) or f'lowers for {arch}'}"
+        lowers = f"lowers for {report.device.removeprefix('described ')}"
+        if kernel.uncompiled:
+            lowers += f", but {kernel.uncompiled}"
+        text = f"{kernel.inputs}; {self._compiled(kernel.resources) or lowers}"
         if kernel.oracle:
             text += f"; equal to {_ORACLE[kernel.oracle]}"
         elif kernel.note:
