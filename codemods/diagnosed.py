@@ -70,47 +70,6 @@ class NestedWarpMap(_Diagnosed):
     )
 
 
-class CapturedArray(_Diagnosed):
-    """A kernel body uses an array from outside that is not one of its arguments.
-
-    ## What it means
-
-    A body may close over Python numbers, scalars and Refs. Arrays have to be operands: only those get a place in the
-    GPU's memory and a Ref.
-
-    ## Why it happens
-
-    A table, a mask or a weight is defined at module level or in the function around the kernel, and used by its name.
-    If the body is that of a warp-level region, the array may also be one that the kernel computed; see MGF101.
-
-    ## Example
-
-    ```python
-    WEIGHTS = jnp.arange(128, dtype=jnp.float32)
-
-    @plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
-    def kernel(x_ref, o_ref):
-        o_ref[...] = x_ref[...] * WEIGHTS
-    ```
-
-    ## Use instead
-
-    ```python
-    @plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
-    def scaled(x_ref, w_ref, o_ref):
-        o_ref[...] = x_ref[...] * w_ref[...]
-
-    scaled(x, WEIGHTS)
-    ```
-    """
-
-    code = "MGF402"
-    name = "captured-array"
-    jax = _ALL
-    by_hand = "pass the array to the kernel and give the body a parameter for it, before its outputs"
-    signatures = (Signature("ValueError", r"captures (non-scalar array |non-Ref )?constants \["),)
-
-
 class TmemAccess(_Diagnosed):
     """Tensor memory (TMEM) is read or written with `ref[...]`, which only works for GMEM and SMEM.
 
@@ -187,7 +146,6 @@ class WgmmaOperandTransforms(_Diagnosed):
 
 RULES = (
     NestedWarpMap(),
-    CapturedArray(),
     TmemAccess(),
     WgmmaOperandTransforms(),
 )

@@ -201,13 +201,25 @@ class Uncommitted:
 
 
 @dataclass(frozen=True)
+class Captures:
+    """What a kernel reads from outside of itself without being given it: ``names`` are those by which its ``body``
+    reads arrays, and numbers only known at run time; empty for what has no name there, as an array that is made in the
+    body. ``operands`` is how many the kernel is called with."""
+
+    body: Function
+    operands: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text.
 
     ``semantics`` are those that the kernel is lowered with (Lane or Warpgroup); ``barriers`` says that JAX adds the
     barriers between the threads of a warpgroup by itself. ``scopes`` are all of the kernel's, in the order they were
     met, where JAX does not accept one of them; ``regions`` all its warp-level ones, ``misfits`` all stores of what does
-    not fit, ``uncommitted`` all copies that may run ahead of what they copy.
+    not fit, ``uncommitted`` all copies that may run ahead of what they copy, ``captures`` what a kernel that fails
+    closes over, if it has a name for any of it.
     """
 
     returned: tuple[Returned, ...] = ()
@@ -215,6 +227,7 @@ class Facts:
     regions: tuple[Region, ...] = ()
     misfits: tuple[Misfit, ...] = ()
     uncommitted: tuple[Uncommitted, ...] = ()
+    captures: Captures | None = None
     callee: str = ""
     keyword: str = ""
     semantics: str = ""

@@ -8,6 +8,7 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
+from ..captures import operands
 from ..imports import Imports
 from .hoists import WHOLE_WARPGROUP, MovableRegion
 from .regions import INLINE, WarpRegion, inlines_arrays
@@ -116,6 +117,10 @@ class WarpVectorAccess(Rule):
                 found.append(make([MovableRegion(source, names, r) for r in regions], failure.facts.semantics))
             except NoFix as e:
                 reasons.append(str(e))
+        if not found and failure.facts.captures is not None:
+            # Once the region reads it off a Ref, there is more that can be done with it.
+            yield operands(failure, source)
+            return
         if not found:
             raise NoFix("; ".join(dict.fromkeys(reasons)))
         if not failure.facts.barriers:

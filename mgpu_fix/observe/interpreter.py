@@ -47,7 +47,7 @@ class Interpreter:
         """Outputs of the intended kernel and final values of its Refs; zeros where it cannot be run. Keeps a record."""
         with self._lock:
             self.touched.add(call.kernel.name)
-            operands = [*constants, *values]
+            operands = [*values, *constants]
             inputs = digest_arrays(operands)
             if inputs in call.results:
                 return call.results[inputs]

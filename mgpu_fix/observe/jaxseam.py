@@ -234,13 +234,25 @@ def fill_interpreter_gaps() -> None:
 
     ``copy_smem_to_gmem`` refuses a predicate (0.10.2 to 0.12.0.1), which every ``emit_pipeline`` with an output has.
     Allocation keys are JAX arrays (0.10.2), and XLA compiles what makes and reads them, in every run anew.
-    A ``jax.new_ref`` operand names no memory space, and is not taken for one in global memory (0.10.2).
+    A ``jax.new_ref`` operand names no memory space, and is not taken for one in global memory (0.10.2). An array that a
+    kernel closes over is given to it as a Ref (0.10.2 to 0.12.0.1), since JAX lets no kernel come so far.
     """
     for name in ("HostAllocationRequest", "HostAllocationKey"):
         if hasattr(cls := getattr(gpu_callbacks, name, None), "as_jax_array"):
             _keep_in_numpy(cls)
     is_gmem = gpu_callbacks.is_gmem_memory_space
-    gpu_callbacks.is_gmem_memory_space = lambda space: space is None or is_gmem(space)
+    gpu_callbacks.is_gmem_memory_space = lambda space: (
+        space is None or getattr(space, "name", "") == "Device" or is_gmem(space)
+    )
+    allocate = interpret_pallas_call._allocate_buffers_for_inputs
+
+    @functools.wraps(allocate)
+    def allocate_for_refs(token: Any, device: Any, variables: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        token, keys = allocate(token, device, variables, inputs)
+        given = zip(variables, keys, inputs, strict=True)
+        return token, [key if is_ref_type(variable.aval) else value for variable, key, value in given]
+
+    interpret_pallas_call._allocate_buffers_for_inputs = allocate_for_refs
     copy = gpu_callbacks.copy_smem_to_gmem
 
     @functools.wraps(copy)
@@ -379,14 +391,15 @@ def space_of(aval: Any) -> str:
     return "" if space is None else str(getattr(space, "value", space))
 
 
-def has_tracer_constants(traced: Any) -> bool:
-    """Whether a ``jax.jit(f).trace(...)`` closed over values of an outer trace, so that it cannot be lowered alone."""
-    return any(isinstance(c, jax_core.Tracer) for c in getattr(traced.jaxpr, "consts", ()))
+def constants_of(traced: Any) -> list[Any]:
+    """What a ``jax.jit(f).trace(...)`` closed over; values of an outer trace are kept apart from the jaxpr."""
+    return [*traced.jaxpr.consts, *getattr(traced, "_consts", ())]
 
 
-def evaluate(closed: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """Outputs, flat, of a closed jaxpr under other constants."""
-    return list(jax_core.eval_jaxpr(closed.jaxpr, constants, *operands))
+def evaluate(traced: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """Outputs, flat, of what was traced under other constants, see :func:`constants_of`."""
+    own = len(traced.jaxpr.consts)
+    return list(jax_core.eval_jaxpr(traced.jaxpr.jaxpr, constants[:own], *constants[own:], *operands))
 
 
 def written_outputs(closed: Any, operands: int, outputs: int) -> set[int] | None:

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Region, Scope, Span, Uncommitted
+from mgpu_fix.model import Captures, Facts, Function, Region, Scope, Span, Uncommitted
 from mgpu_fix.observe import intent, jaxseam, locate, scopes
 from mgpu_fix.observe.commits import uncommitted
 from mgpu_fix.observe.interpreter import Interpreter
@@ -33,7 +33,7 @@ from mgpu_fix.observe.kernels import Call, Kernel, Trace, Tracing
 from mgpu_fix.observe.records import Records
 from mgpu_fix.observe.regions import warp_regions
 from mgpu_fix.observe.survey import Survey, survey
-from mgpu_fix.observe.values import fingerprint, first_line
+from mgpu_fix.observe.values import fingerprint, first_line, name_of, outside
 
 _RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
 #: stands for the kernel while a declaration is only tried
@@ -337,6 +337,8 @@ class Probe:
             call.stage = "run"
         except Exception as e:
             call.error = e
+            function = locate.user_function(kernel.body)
+            call.outside = outside(function) if function else {}
         stored = self._stores(call, closed)
         if stored is not None and call.stage == "run":
             call.unwritten = sorted(set(range(len(kernel.output_avals))) - stored)
@@ -346,8 +348,7 @@ class Probe:
         intended = Trace("intended", kernel, call.width, stored)
         try:
             call.intended = self._traced(call, intended)
-            if jaxseam.has_tracer_constants(call.intended):
-                call.constants = list(call.intended.jaxpr.consts)
+            call.constants = [c for c in jaxseam.constants_of(call.intended) if call.is_moved(c)]
             call.unknown = intended.unclear
             call.drops = any(not r.params or r.entry == "pl.when" for r in intended.returned)
         except Exception as e:
@@ -367,6 +368,7 @@ class Probe:
             regions=self._regions(call) if call.error is not None else (),
             misfits=intent.settled_misfits(intended.misfits, call.intended, bool(varies)),
             uncommitted=self._uncommitted(call),
+            captures=self._captures(call),
         )
         silent = [r for r in real.returned if r.silent]
         if silent:
@@ -392,6 +394,11 @@ class Probe:
         with contextlib.suppress(Exception):
             return warp_regions(call.intended.jaxpr) if call.intended is not None else ()
         return ()
+
+    def _captures(self, call: Call) -> Captures | None:
+        constants = jaxseam.constants_of(call.intended) if call.outside and call.intended is not None else []
+        names = tuple(name_of(c, call.outside) for c in constants)
+        return Captures(call.kernel.function, call.width, names) if call.kernel.function and any(names) else None
 
     def _scopes(self, call: Call, met: Sequence[Scope]) -> tuple[Scope, ...]:
         """Facts on the scopes of a kernel in which JAX does not accept all of them."""
@@ -457,8 +464,10 @@ class Probe:
 
     def _eager(self, call: Call, flat: list[Any]) -> list[Any]:
         with jax.transfer_guard("allow"):
-            values = [np.asarray(v[...] if ref else v) for v, ref in zip(flat, call.refs, strict=True)]
-            outs = self.interpreter.run(call, values)
+            # NumPy's arrays come in dtypes that JAX does not have.
+            given = zip(flat, call.refs, call.avals, strict=True)
+            values = [np.asarray(v[...] if ref else v, aval.dtype) for v, ref, aval in given]
+            outs = self.interpreter.run(call, values, [np.asarray(c, jaxseam.aval_of(c).dtype) for c in call.constants])
         count = len(call.kernel.output_avals)
         self._write_back(call, flat, outs[count:])
         return [jnp.asarray(o) for o in outs[:count]]
@@ -469,12 +478,12 @@ class Probe:
         constants = call.constants
 
         def host(*arrays: Any) -> tuple[np.ndarray, ...]:
-            split = len(constants)
+            split = len(arrays) - len(constants)
             values = [np.asarray(a) for a in arrays]
-            return tuple(self.interpreter.run(call, values[split:], values[:split]))
+            return tuple(self.interpreter.run(call, values[:split], values[split:]))
 
         def run_here(*operands: Any) -> Any:
-            return jax.pure_callback(host, avals, *constants, *operands, vmap_method="sequential")
+            return jax.pure_callback(host, avals, *operands, *constants, vmap_method="sequential")
 
         def run_on_gpu(*operands: Any) -> Any:
             if call.error is not None:

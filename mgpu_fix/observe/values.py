@@ -122,6 +122,36 @@ def draw_like(values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     return [rng.standard_normal(v.shape).astype(v.dtype) if r else v for v, r in zip(values, random, strict=True)]
 
 
+def outside(function: types.FunctionType) -> dict[str, Any]:
+    """What a function, with those in it, reads from outside of itself, by name: arrays and values of a trace."""
+    names = _names(function.__code__)
+    found = {n: v for n, v in function.__globals__.items() if n in names}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if locate.filled(cell):
+            found[name] = cell.cell_contents
+    return {n: v for n, v in found.items() if isinstance(v, (np.ndarray, jax.Array))}
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def name_of(constant: Any, outside: Mapping[str, Any]) -> str:
+    """By which of the names ``outside`` a function reads what its trace closed over; empty if by none.
+
+    JAX keeps its own arrays as they are, and wraps NumPy's.
+    """
+    for name, value in outside.items():
+        if value is constant:
+            return name
+        if isinstance(value, np.ndarray) and not isinstance(constant, (jax.core.Tracer, jax.Array)):
+            held = np.asarray(constant)
+            if held.shape == value.shape and held.tobytes() == value.astype(held.dtype).tobytes():
+                return name
+    return ""
+
+
 #: how deep the state that a kernel reads is looked into
 _DEPTH = 6
 
