@@ -256,6 +256,10 @@ class Failure:
     jax: str = ""
 
 
+#: why a kernel has no numbers whose threads all wait for each other, or for nobody
+WAITS = "it waits for ever in the interpreter, at a barrier or semaphore that nothing more comes to"
+
+
 @dataclass(frozen=True)
 class Numbers:
     """The numbers of one kernel call: where its arrays lie, or why there are none.

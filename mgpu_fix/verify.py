@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu_fix.arrays import load
-from mgpu_fix.model import STAGES, KernelCall, Numbers, Observation
+from mgpu_fix.model import STAGES, WAITS, KernelCall, Numbers, Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,6 +82,8 @@ def _judge(
         return CallVerdict(b, None, lost=f"{b.name} is no longer called")
     if STAGES.index(a.stage) < STAGES.index(b.stage):
         return CallVerdict(b, a, lost=f"{b.name} now stops at {a.stage}")
+    if any(n.why == WAITS for n in a.numbers) and not any(n.why == WAITS for n in b.numbers):
+        return CallVerdict(b, a, lost=f"{b.name} does not come to its end: {WAITS}")
     known = [n for n in b.numbers if n.state == "known" and n.stable]
     if not known:
         whys = [n.why or "two runs of it differ" for n in b.numbers]

@@ -216,7 +216,34 @@ class OutOfTime(Exception):
     """The interpreter spent its budget on a kernel."""
 
 
-_deadline: list[float] = []
+#: seconds without a step of any thread's after which those that wait wait for ever; half of the time if that is less
+_STILL = 5.0
+
+
+class TimeLimit:
+    """How long the interpreter may run. ``waits`` says that it was stopped since its threads did nothing but wait."""
+
+    def __init__(self, seconds: float) -> None:
+        self._moved = time.monotonic()
+        self._end = self._moved + seconds
+        self._still = min(_STILL, seconds / 2)
+        self.waits = False
+
+    def step(self) -> None:
+        """A thread takes a step. Raises OutOfTime."""
+        self._moved = time.monotonic()
+        if self._moved > self._end:
+            raise OutOfTime
+
+    def wait(self) -> None:
+        """A thread goes on waiting. Raises OutOfTime."""
+        now = time.monotonic()
+        self.waits = self.waits or now > self._moved + self._still
+        if self.waits or now > self._end:
+            raise OutOfTime
+
+
+_limits: list[TimeLimit] = []
 
 
 class _ConditionInTime(threading.Condition):
@@ -224,8 +251,8 @@ class _ConditionInTime(threading.Condition):
 
     def wait(self, timeout: float | None = None) -> bool:
         woken = super().wait(min(timeout or 0.5, 0.5))
-        if _deadline and time.monotonic() > _deadline[-1]:
-            raise OutOfTime
+        if _limits:
+            _limits[-1].wait()
         return woken
 
 
@@ -273,8 +300,8 @@ def fill_interpreter_gaps() -> None:
 
     @functools.wraps(memory)
     def memory_in_time(*args: Any, **kwargs: Any) -> Any:
-        if _deadline and time.monotonic() > _deadline[-1]:
-            raise OutOfTime
+        if _limits:
+            _limits[-1].step()
         return memory(*args, **kwargs)
 
     gpu_callbacks._get_shared_memory = memory_in_time
@@ -303,13 +330,14 @@ def _keep_in_numpy(cls: Any) -> None:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Stop the interpreter, with an exception of its own, once it ran for ``seconds``."""
-    _deadline.append(time.monotonic() + seconds)
+def time_limit(seconds: float) -> Iterator[TimeLimit]:
+    """Stop the interpreter, with an exception of its own, once it ran for ``seconds``, or only waits."""
+    limit = TimeLimit(seconds)
+    _limits.append(limit)
     try:
-        yield
+        yield limit
     finally:
-        _deadline.pop()
+        _limits.remove(limit)
 
 
 def backend_started() -> bool:
