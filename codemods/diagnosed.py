@@ -23,53 +23,6 @@ class _Diagnosed(Rule):
         return f"{super().page}\n\n## Fix safety\n\nNo fix is built yet: the failure is named and nothing is changed."
 
 
-class NestedWarpMap(_Diagnosed):
-    """A warp-level region opens another region: a second `warp_map` or `core_map`, or a `run_scoped`.
-
-    ## What it means
-
-    Inside `plgpu.warp_map` (or `pl.core_map` with a `plgpu.WarpMesh`) the kernel is already split into single warps,
-    and there is nothing left to split. Memory can only be allocated by the whole warpgroup.
-
-    ## Why it happens
-
-    Mostly a helper with a warp-level region of its own is called from one.
-
-    ## Example
-
-    ```python
-    @plgpu.warp_map
-    def _(warp_id):
-        @plgpu.warp_map
-        def _(inner_id):
-            o_ref[inner_id] = x_ref[inner_id]
-    ```
-
-    ## Use instead
-
-    One region, and `pl.run_scoped` around it rather than in it:
-
-    ```python
-    @plgpu.warp_map
-    def _(warp_id):
-        o_ref[warp_id] = x_ref[warp_id]
-    ```
-    """
-
-    code = "MGF102"
-    name = "nested-warp-map"
-    jax = _ALL
-    by_hand = "merge the inner region into the outer one, and put run_scoped around it"
-    signatures = (
-        Signature(
-            "NotImplementedError",
-            r"^Unimplemented primitive .*: (core_map|mpmd_map|run_scoped) for .* user thread semantics "
-            r"PrimitiveSemantics\.Warp",
-        ),
-        Signature("LoweringError", r"^Cannot nest (core|mpmd)_map"),
-    )
-
-
 class TmemAccess(_Diagnosed):
     """Tensor memory (TMEM) is read or written with `ref[...]`, which only works for GMEM and SMEM.
 
@@ -145,7 +98,6 @@ class WgmmaOperandTransforms(_Diagnosed):
 
 
 RULES = (
-    NestedWarpMap(),
     TmemAccess(),
     WgmmaOperandTransforms(),
 )

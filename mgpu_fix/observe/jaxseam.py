@@ -27,6 +27,7 @@ from jax._src.pallas import mpmd, pallas_call
 from jax._src.pallas import primitives as pallas_primitives
 from jax._src.pallas.mosaic.interpret import race_detection_state
 from jax._src.pallas.mosaic_gpu import core as gpu_core
+from jax._src.pallas.mosaic_gpu import helpers as gpu_helpers
 from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
 from jax._src.pallas.mosaic_gpu.interpret import params as interpret_params
@@ -42,6 +43,8 @@ JAX_FOLDER = jax.__file__.removesuffix("__init__.py")
 Mesh = gpu_core.Mesh
 WarpMesh = gpu_core.WarpMesh
 CompilerParams = plgpu.CompilerParams
+#: warps in a warpgroup
+WARPS = 4
 
 #: name of the body that JAX makes when it batches a kernel of ``plgpu.kernel`` (``mosaic_gpu/core.py``)
 BATCHED_BODY = "batched_body"
@@ -59,6 +62,7 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
     "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
     "pl.when": [(pallas_helpers, "when"), (pl, "when")],
+    "plgpu.warp_map": [(gpu_helpers, "warp_map"), (plgpu, "warp_map")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
     # What pl.with_scoped makes looks it up in the first module, at each call.
     "pl.run_scoped": [(pallas_primitives, "run_scoped"), (pl, "run_scoped")],

@@ -71,6 +71,8 @@ class Trace:
     unclear: str = ""
     grid_position: tuple[str, Span | None] | None = None
     callee: str = ""
+    #: whether a warp-level region is being traced
+    in_warp: bool = False
     #: what the body got that is being traced, while that is not one of a pipeline or at warp level
     params: Params | None = None
 

@@ -71,6 +71,7 @@ class Probe:
         jaxseam.patch("pl.kernel", self._pl_kernel)
         jaxseam.patch("pl.pallas_call", self._pallas_call)
         jaxseam.patch("pl.core_map", self._core_map)
+        jaxseam.patch("plgpu.warp_map", self._warp_map)
         for name in ("plgpu.emit_pipeline", "plgpu.emit_pipeline_warp_specialized"):
             jaxseam.patch(name, functools.partial(self._emit_pipeline, name))
         jaxseam.patch("pl.when", self._when)
@@ -170,6 +171,14 @@ class Probe:
             return lambda body: run(intent.warp_body(body, "pl.core_map", self._tracing.trace))
 
         return core_map
+
+    def _warp_map(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def warp_map(function: Any, /) -> Any:
+            trace = self._tracing.trace
+            nested = trace is not None and trace.mode == "intended" and trace.in_warp
+            return intent.for_each_warp(function) if nested else original(function)
+
+        return warp_map
 
     def _when(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def when(condition: Any, /) -> Any:
