@@ -227,7 +227,7 @@ class _Kernel:
                 raise NoFix(f"what becomes of the kernel at line {maker.lineno} is not known")
         self._check_seen(maker)
         start, end = self.source.bounds(maker)
-        parameters = self._wrapper_parameters()
+        parameters = self._wrapper_parameters(n.id for n in ast.walk(maker) if isinstance(n, ast.Name))
         yield Edit(start, start, f"lambda {parameters}: " if parameters else "lambda: ")
         yield Edit(end, end, f"({self._arguments(parameters)})")
 
@@ -275,8 +275,8 @@ class _Kernel:
         first = "" if self.source.text[:end].endswith(("\n", "\r")) else newline
         yield Edit(end, end, first + "".join(f"{text}{newline}" for text in lines))
 
-    def _wrapper_parameters(self) -> str:
-        taken = set(self.arrays)
+    def _wrapper_parameters(self, used: Iterable[str] = ()) -> str:
+        taken = {*self.arrays, *used}
         inputs = self._refs()[self.bound :][: self.captures.operands]
         names = [p.arg if isinstance(p, ast.arg) else self.source.segment(p) for p in inputs]
         return ", ".join(_fresh(bare_name(name) or name, taken) for name in names)

@@ -87,11 +87,31 @@ RIGHT = {
         "def _kernel(x_ref, w_ref, o_ref):\n    o_ref[...] = x_ref[...] * w_ref[...]\n\n\ndef kernel(x):\n",
         False,
     ),
+    "numbers of NumPy's, which JAX takes as they are": (
+        """
+S, N = np.array(3.0, np.float32), np.float32(2)
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    return x_ref[...] * S + N
+kernel(x)""",
+        "    o_ref[...] = x_ref[...] * S + N\n",
+        False,
+    ),
     "mapped": (KERNEL + "jax.vmap(kernel)(jnp.stack([x, x + 1]))", "return _kernel(x, W)", False),
     "a name that is taken": (
         KERNEL.replace("x_ref", "w_ref") + "_kernel = 3\nkernel(x)",
         "def _kernel2(w_ref, w_ref2, o_ref):\n    o_ref[...] = w_ref[...] * w_ref2[...]\n\n\ndef kernel(w):\n"
         "    return _kernel2(w, W)\n",
+        False,
+    ),
+    "a name that the kernel's declaration uses": (
+        """
+def make(x, w):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * w
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))
+make(x, x + 1)(x)""",
+        "return lambda x2: plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x2, w)",
         False,
     ),
     "two kernels": (
