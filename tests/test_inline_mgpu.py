@@ -58,6 +58,7 @@ ONLY_HOISTED: dict[str, Callable[[str], str]] = {
     "one element of another place": lambda t: t.replace(LOAD, f"{LOAD}[::2]"),
     "registers": lambda t: t.replace(LOAD, f"mgpu.FragmentedArray.splat({LOAD}.registers[0], (128,))"),
     "a value that only some lanes have": lambda t: t.replace(f"return {LOAD}", f"if ctx: return {LOAD}"),
+    "one line": lambda t: t.replace(f"(ctx, ref):\n            return {LOAD}", f"(ctx, ref): return {LOAD}\n"),
     "a default": lambda t: t.replace("(ctx, ref)", "(ctx, ref, n=1)"),
     "a dtype that has no addresses": lambda t: t,
     "it reads what it stores": lambda t: t,

@@ -155,6 +155,8 @@ class ElementWise:
 
     def _read(self) -> ast.stmt:
         """The first statement that makes an array; from there on all goes into the loop."""
+        if self.source.line(self.function.body[0].lineno)[: self.function.body[0].col_offset].strip():
+            raise NoFix(f"`{self.function.name}` stands on one line")
         first = None
         for statement in self.function.body:
             match statement:

@@ -111,6 +111,8 @@ def _merged(outer: MovableRegion, inner: ast.FunctionDef) -> Edit:
     parameters = outer.function.args.args
     if outer.opening is not outer.function or names.scope(inner) is not outer.function or len(parameters) != 1:
         raise NoFix("the inner region is opened under a condition, or where the warp has no number")
+    if [n for n in ast.walk(inner.args) if isinstance(n, ast.arg)] != inner.args.args[:1]:
+        raise NoFix("the inner region has parameters of its own")
     [own], [warp] = inner.args.args, parameters
     inside = {n for n in ast.walk(inner) if isinstance(n, ast.Name)}
     if own.arg != warp.arg and any(n.id == warp.arg for n in inside):
