@@ -1,6 +1,7 @@
 """MGF402: a kernel's body reads an array from outside that is no operand of it."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
@@ -60,8 +61,8 @@ class CapturedArray(Rule):
     its name and arguments is put around it, so that nobody who calls it has to change. It is safe where numbers prove
     it: a number of Python's that went through `jax.jit` loses its weak type.
 
-    Left alone are arrays that are reached by an attribute or by a function outside of the body, what the body makes of
-    them with NumPy, and bodies of `pl.pallas_call`.
+    Left alone are arrays that a function outside of the body reads, what the body makes of them with NumPy, and bodies
+    of `pl.pallas_call`.
     """
 
     code = "MGF402"
@@ -112,7 +113,7 @@ class _Kernel:
         taken |= {n.arg for n in self._inside if isinstance(n, ast.arg)} | {a.arg for a in positional(body)}
         #: how many of the body's parameters are bound before it is given to Pallas
         self.bound = 0
-        self.refs = {name: _fresh(f"{name.lower().strip('_')}_ref", taken) for name in self.arrays}
+        self.refs = {name: _fresh(f"{_last(name).lower().strip('_')}_ref", taken) for name in self.arrays}
 
     def edits(self) -> Iterator[Edit]:
         """All that changes. Raises NoFix."""
@@ -143,14 +144,27 @@ class _Kernel:
                 return elements
         return []
 
-    def _uses(self, name: str) -> list[ast.Name]:
+    def _uses(self, name: str) -> list[ast.expr]:
         """Where the body reads an array from outside of itself."""
-        uses = [n for n in self.names.loads(name) if n in self._inside]
-        homes = [self.names.home(name, use) for use in uses]
-        outer = {h for h in homes if h is not self.body and h not in self._inside}
-        if len(outer) != 1 or any(isinstance(n, ast.Name) and n.id == name and _stores(n) for n in self._inside):
-            raise NoFix(f"what `{name}` is in the kernel's body is not known")
-        return [use for use, home in zip(uses, homes, strict=True) if home in outer]
+        root = _root(name)
+        loads = [n for n in self.names.loads(root) if n in self._inside]
+        homes = {use: self.names.home(root, use) for use in loads}
+        outer = {h for h in homes.values() if h is not self.body and h not in self._inside}
+        if len(outer) != 1 or any(isinstance(n, ast.Name) and n.id == root and _stores(n) for n in self._inside):
+            raise NoFix(f"what `{root}` is in the kernel's body is not known")
+        read = [self._holder(use, name) for use, home in homes.items() if home in outer]
+        if not any(read):
+            raise NoFix(f"where the kernel's body reads `{name}` is not known")
+        return [node for node in read if node is not None]
+
+    def _holder(self, use: ast.expr, name: str) -> ast.expr | None:
+        """The expression around ``use`` that stands for the array."""
+        node: ast.AST = use
+        while isinstance(node, ast.expr) and len(text := ast.unparse(node)) <= len(name):
+            if text == name:
+                return node
+            node = self.names.parents[node]
+        return None
 
     def _loads(self, name: str) -> Iterator[Edit]:
         for use in self._uses(name):
@@ -235,7 +249,7 @@ class _Kernel:
         self._check_seen(call)
         if call.keywords or starred(call) or len(call.args) != self.captures.operands:
             raise NoFix(f"how the kernel is called at line {call.lineno} is not known")
-        new = ", ".join(self.arrays)
+        new = self._passed()
         if call.args:
             end = self.source.bounds(in_order(call)[-1])[1]
             return Edit(end, end, f", {new}")
@@ -245,8 +259,9 @@ class _Kernel:
     def _check_seen(self, place: ast.stmt | ast.expr) -> None:
         """Raises NoFix unless the arrays have the same names and meaning at ``place`` as in the body."""
         for name in self.arrays:
-            if self.names.home(name, place) is not self.names.home(name, self._uses(name)[0]):
-                raise NoFix(f"`{name}` is something else where the kernel is called, at line {place.lineno}")
+            root = _root(name)
+            if self.names.home(root, place) is not self.names.home(root, self._uses(name)[0]):
+                raise NoFix(f"`{root}` is something else where the kernel is called, at line {place.lineno}")
 
     def _wrapped_body(self) -> Iterator[Edit]:
         body = self.body
@@ -276,13 +291,27 @@ class _Kernel:
         yield Edit(end, end, first + "".join(f"{text}{newline}" for text in lines))
 
     def _wrapper_parameters(self, used: Iterable[str] = ()) -> str:
-        taken = {*self.arrays, *used}
+        taken = {*map(_root, self.arrays), *used}
         inputs = self._refs()[self.bound :][: self.captures.operands]
         names = [p.arg if isinstance(p, ast.arg) else self.source.segment(p) for p in inputs]
         return ", ".join(_fresh(bare_name(name) or name, taken) for name in names)
 
     def _arguments(self, parameters: str) -> str:
-        return ", ".join([*([parameters] if parameters else []), *self.arrays])
+        return ", ".join([*([parameters] if parameters else []), self._passed()])
+
+    def _passed(self) -> str:
+        """The arrays as arguments, written as in the body."""
+        return ", ".join(self.source.segment(self._uses(name)[0]) for name in self.arrays)
+
+
+def _root(name: str) -> str:
+    """The variable by which an array is reached."""
+    return re.split(r"[.\[]", name)[0]
+
+
+def _last(name: str) -> str:
+    """What is closest to a name for the array itself."""
+    return str(re.findall(r"[A-Za-z_]\w*", name)[-1])
 
 
 def _is_place(index: ast.expr) -> bool:

@@ -203,8 +203,8 @@ class Uncommitted:
 @dataclass(frozen=True)
 class Captures:
     """What a kernel reads from outside of itself without being given it: ``names`` are those by which its ``body``
-    reads arrays, and numbers only known at run time; empty for what has no name there, as an array that is made in the
-    body. ``operands`` is how many the kernel is called with."""
+    reads arrays, and numbers only known at run time, as Python writes them (``w``, ``self.w``, ``ws['a']``); empty for
+    what has none, as an array that is made in the body. ``operands`` is how many the kernel is called with."""
 
     body: Function
     operands: int

@@ -17,12 +17,22 @@ def kernel(x_ref, o_ref):
 """
 
 LEFT = {
-    "an attribute": """
+    "a property": """
 class Config:
-    table = jnp.arange(128, dtype=jnp.float32)
+    @property
+    def table(self):
+        return jnp.arange(128, dtype=jnp.float32)
+config = Config()
 @plgpu.kernel(out_type=F)
 def kernel(x_ref, o_ref):
-    o_ref[...] = x_ref[...] * Config.table
+    o_ref[...] = x_ref[...] * config.table
+kernel(x)""",
+    "an element that is chosen in the body": """
+TABLES = [jnp.arange(128, dtype=jnp.float32), x]
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    for table in TABLES:
+        o_ref[...] = x_ref[...] * table
 kernel(x)""",
     "a function outside of the body": """
 W = jnp.arange(128, dtype=jnp.float32)
@@ -95,6 +105,22 @@ def kernel(x_ref, o_ref):
     return x_ref[...] * S + N
 kernel(x)""",
         "    o_ref[...] = x_ref[...] * S + N\n",
+        False,
+    ),
+    "attributes, keys and elements": (
+        """
+class Layer:
+    shift = jnp.linspace(0, 1, 128)
+    def __init__(self, params, scales):
+        self.params, self.scales = params, scales
+    def __call__(self, x):
+        def body(x_ref, o_ref):
+            o_ref[...] = x_ref[...] * self.params["w"] + self.params["w"].shape[0] + self.scales[1] * Layer.shift
+        return plgpu.kernel(body, out_type=F)(x)
+Layer({"w": jnp.arange(128, dtype=jnp.float32), "b": x}, [x, x + 1])(x)""",
+        "x_ref, w_ref, scales_ref, shift_ref, o_ref):\n            o_ref[...] = "
+        'x_ref[...] * w_ref[...] + self.params["w"].shape[0] + scales_ref[...] * shift_ref[...]\n'
+        '        return plgpu.kernel(body, out_type=F)(x, self.params["w"], self.scales[1], Layer.shift)\n',
         False,
     ),
     "mapped": (KERNEL + "jax.vmap(kernel)(jnp.stack([x, x + 1]))", "return _kernel(x, W)", False),
