@@ -240,6 +240,11 @@ class _Kernel:
             case _:
                 raise NoFix(f"what becomes of the kernel at line {maker.lineno} is not known")
         self._check_seen(maker)
+        self._check_once(maker)
+        for node in ast.walk(maker):
+            # It is now made anew for each call.
+            if isinstance(node, ast.Name) and len(self.names.bindings(node.id, node)) > 1:
+                raise NoFix(f"`{node.id}`, which the kernel is declared with, is bound several times")
         start, end = self.source.bounds(maker)
         parameters = self._wrapper_parameters(n.id for n in ast.walk(maker) if isinstance(n, ast.Name))
         yield Edit(start, start, f"lambda {parameters}: " if parameters else "lambda: ")
@@ -263,6 +268,14 @@ class _Kernel:
             if self.names.home(root, place) is not self.names.home(root, self._uses(name)[0]):
                 raise NoFix(f"`{root}` is something else where the kernel is called, at line {place.lineno}")
 
+    def _check_once(self, made: ast.stmt | ast.expr) -> None:
+        """Raises NoFix where a loop makes several kernels, which the function around them would take for one."""
+        for node in self.names.ancestors(made):
+            if node is self.names.scope(made):
+                return
+            if isinstance(node, ast.For | ast.While | ast.AsyncFor | ast.comprehension):
+                raise NoFix(f"the loop at line {getattr(node, 'lineno', made.lineno)} makes several kernels")
+
     def _wrapped_body(self) -> Iterator[Edit]:
         body = self.body
         assert isinstance(body, ast.FunctionDef)
@@ -272,8 +285,12 @@ class _Kernel:
     def _wrapped(self, made: ast.stmt, name: str, at: int) -> Iterator[Edit]:
         """A function behind the kernel that ``made`` makes, which gets its name and operands and passes the arrays on.
         The name stands ``at`` an offset."""
-        if isinstance(self.names.scope(made), ast.ClassDef):
+        scope = self.names.scope(made)
+        if isinstance(scope, ast.ClassDef):
             raise NoFix("the kernel is a method")
+        if len(self.names.members(scope)[name]) > 1:
+            raise NoFix(f"`{name}` is bound several times")
+        self._check_once(made)
         self._check_seen(made)
         taken = {n.id for n in self.names.nodes(ast.Name)} | {f.name for f in self.names.nodes(ast.FunctionDef)}
         inner = _fresh(f"_{name}", taken)

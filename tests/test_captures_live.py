@@ -62,6 +62,33 @@ def run(x):
     W = 3
     return plgpu.kernel(body, out_type=F)(x + W)
 run(x)""",
+    "a loop makes several kernels": """
+kernels = []
+for n in (128, 256):
+    w = jnp.ones(n)
+    @plgpu.kernel(out_type=jax.ShapeDtypeStruct((n,), jnp.float32))
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * w
+    kernels.append(kernel)
+kernels[-1](wide)""",
+    "two kernels of one name": """
+W = jnp.arange(128, dtype=jnp.float32)
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * W
+first = kernel
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + W
+kernel(first(x))""",
+    "a declaration that would be read later": """
+W = jnp.arange(128, dtype=jnp.float32)
+def body(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * W
+n = 128
+run = jax.jit(plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((n,), jnp.float32)))
+n = 256
+run(x)""",
     "spread arguments": """
 def run(x, w):
     def body(x_ref, o_ref):
