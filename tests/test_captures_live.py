@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
-from test_regions_live import repaired
+from test_regions_live import HEAD, repaired
 
-from mgpu_fix.observe import Observer
+from mgpu_fix.catalogue import load
+from mgpu_fix.engine import Engine
+from mgpu_fix.observe import Observer, Program
+from mgpu_fix.source import SourceFile
 
 pytestmark = pytest.mark.live
 
@@ -237,6 +240,17 @@ def test_it_becomes_what_is_right(text: str, right: str, warps: bool, observer: 
     assert right in after
     assert not outcome.remaining
     assert {f.verified_by.value for f in outcome.fixes if f.verified_by} == {"interpreter"}
+
+
+def test_a_kernel_is_mended_where_it_stands(observer: Observer, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import kernel, jax.numpy as jnp\nkernel.kernel(jnp.ones(128))\n")
+    path = str(tmp_path / "kernel.py")
+    source = SourceFile(path, (HEAD + KERNEL).encode())
+    Path(path).write_bytes(source.data)
+    program = Program(str(tmp_path / "program.py"))
+    outcome = Engine(lambda texts, draws: observer.observe(program, texts, draws), load(), {path: source}).repair()
+    assert not outcome.remaining
+    assert "def kernel(x):\n    return _kernel(x, W)\n" in outcome.texts[path].text
 
 
 def test_a_kernel_that_got_another_name_is_held_against_the_original(observer: Observer, tmp_path: Path) -> None:

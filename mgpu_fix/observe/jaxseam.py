@@ -221,7 +221,7 @@ class OutOfTime(Exception):
 
 
 #: seconds without a step of any thread's after which those that wait wait for ever; half of the time if that is less
-_STILL = 5.0
+_STILL = 10.0
 
 
 class TimeLimit:
