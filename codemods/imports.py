@@ -10,9 +10,12 @@ from mgpu_fix.source import Names
 #: how kernel authors import them
 _USUAL = {
     "jax.experimental.pallas": ("pl", "from jax.experimental import pallas as pl"),
+    "jax.experimental.mosaic.gpu": ("mgpu", "from jax.experimental.mosaic import gpu as mgpu"),
     "jax.experimental.pallas.mosaic_gpu": ("plgpu", "from jax.experimental.pallas import mosaic_gpu as plgpu"),
     "jax.lax": ("lax", "from jax import lax"),
     "jax.numpy": ("jnp", "import jax.numpy as jnp"),
+    "jaxlib.mlir.dialects.memref": ("memref", "from jaxlib.mlir.dialects import memref"),
+    "jaxlib.mlir.ir": ("ir", "from jaxlib.mlir import ir"),
 }
 
 

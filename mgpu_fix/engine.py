@@ -6,7 +6,7 @@ Pure over a :class:`Runner`: it reads no file, starts no process and writes noth
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mgpu_fix import verify
@@ -222,8 +222,18 @@ class Engine:
                 draws = tuple(dict.fromkeys(c.key for c in mine))
             changed = {p: s.data for p, s in texts.items() if s.data != self.originals[p].data}
             self.progress("observing the program" if not self._memo else f"checking fix {len(self._memo)}")
-            self._memo[key] = self.run(changed, draws)
+            self._memo[key] = self._named_as_before(self.run(changed, draws))
         return self._memo[key]
+
+    def _named_as_before(self, observation: Observation) -> Observation:
+        """A run in whose failures and checks a kernel that a fix gave another name has the one that it had."""
+        known = {call.name for call in self.baseline.calls}
+        names = {a.name: b.name for b, a in verify.pairs(self.baseline, observation) if a and a.name not in known}
+        if not names:
+            return observation
+        failures = tuple(replace(f, kernel=names.get(f.kernel, f.kernel)) for f in observation.failures)
+        checks = tuple(replace(c, kernels=tuple(names.get(k, k) for k in c.kernels)) for c in observation.checks)
+        return replace(observation, failures=failures, checks=checks)
 
     def _problems(
         self, observation: Observation, texts: Mapping[str, SourceFile], excluded: Mapping[str, str]

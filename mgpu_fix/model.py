@@ -211,6 +211,17 @@ class TensorMemoryUse:
 
 
 @dataclass(frozen=True)
+class Captures:
+    """What a kernel reads from outside of itself without being given it: ``names`` are those by which its ``body``
+    reads arrays, and numbers only known at run time, as Python writes them (``w``, ``self.w``, ``ws['a']``); empty for
+    what has none, as an array that is made in the body. ``operands`` is how many the kernel is called with."""
+
+    body: Function
+    operands: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the tracer knew when a failure happened; rules read it instead of guessing over text.
 
@@ -218,7 +229,7 @@ class Facts:
     barriers between the threads of a warpgroup by itself. ``scopes`` are all of the kernel's, in the order they were
     met, where JAX does not accept one of them; ``regions`` all its warp-level ones, ``misfits`` all stores of what does
     not fit, ``uncommitted`` all copies that may run ahead of what they copy, ``tensor_memory`` all uses of TMEM that
-    are none of its own.
+    are none of its own, ``captures`` what a kernel that fails closes over, if it has a name for any of it.
     """
 
     returned: tuple[Returned, ...] = ()
@@ -227,6 +238,7 @@ class Facts:
     misfits: tuple[Misfit, ...] = ()
     uncommitted: tuple[Uncommitted, ...] = ()
     tensor_memory: tuple[TensorMemoryUse, ...] = ()
+    captures: Captures | None = None
     callee: str = ""
     keyword: str = ""
     semantics: str = ""
@@ -253,6 +265,10 @@ class Failure:
     facts: Facts = Facts()
     caught: bool = False
     jax: str = ""
+
+
+#: why a kernel has no numbers whose threads all wait for each other, or for nobody
+WAITS = "it waits for ever in the interpreter, at a barrier or semaphore that nothing more comes to"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu_fix.arrays import load
 from mgpu_fix.levels import Oracle
-from mgpu_fix.model import STAGES, KernelCall, Numbers, Observation
+from mgpu_fix.model import STAGES, WAITS, KernelCall, Numbers, Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,6 +201,8 @@ def _judge(
         return CallVerdict(b, None, lost=f"{b.name} is no longer called")
     if STAGES.index(a.stage) < STAGES.index(b.stage):
         return CallVerdict(b, a, lost=f"{b.name} now stops at {a.stage}")
+    if any(n.why == WAITS for n in a.numbers) and not any(n.why == WAITS for n in b.numbers):
+        return CallVerdict(b, a, lost=f"{b.name} does not come to its end: {WAITS}")
     return _compared(CallVerdict(b, a), b, a, before, after, compare)
 
 

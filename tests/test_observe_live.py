@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu_fix.model import Observation
+from mgpu_fix.model import WAITS, Observation
 from mgpu_fix.observe import Observer, Program
 
 pytestmark = pytest.mark.live
@@ -198,7 +198,7 @@ print("on")"""
     seen = observe(observer, tmp_path, text, budget=1.0)
     [call] = seen.calls
     assert "on" in seen.output
-    assert [n.state for n in call.numbers] == ["tainted"]
+    assert [(n.state, n.why) for n in call.numbers] == [("tainted", WAITS)]
 
 
 def test_kernels_that_differ_in_what_they_close_over_are_told_apart(observer: Observer, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgpu_fix import arrays, verify
-from mgpu_fix.model import KernelCall, Numbers, Observation, from_json, to_json
+from mgpu_fix.model import WAITS, KernelCall, Numbers, Observation, from_json, to_json
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -129,3 +129,17 @@ def test_numbers_that_prove_nothing_are_no_proof(before: tuple[Numbers, ...], af
 def test_observations_survive_json() -> None:
     observation = Observation("ok", (call("k", KNOWN),), reason="é", folder="f")
     assert from_json(Observation, to_json(observation)) == observation
+
+
+def test_a_kernel_that_comes_to_wait_for_ever_got_worse() -> None:
+    def observation(*numbers: Numbers) -> Observation:
+        return Observation("ok", (KernelCall("k", "plgpu.kernel", None, ("f32[2]",), ("f32[2]",), "run", numbers),))
+
+    waits, large = (Numbers("tainted", "in", why=why) for why in (WAITS, "too large to interpret"))
+    known = Numbers("known", "in", ("0.npy",))
+    for before in (known, large, Numbers("unknown", "in", why="it races")):
+        [verdict] = verify.judge(observation(before), observation(waits), lambda a, b: None)
+        assert verdict.lost == f"k does not come to its end: {WAITS}"
+    for before, after in ((waits, waits), (waits, known), (known, large)):
+        [verdict] = verify.judge(observation(before), observation(after), lambda a, b: None)
+        assert not verdict.lost

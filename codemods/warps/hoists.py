@@ -172,13 +172,13 @@ class MovableRegion(WarpRegion):
                 rest = cst.parse_expression(guard.rest)
                 splice.on(decorator.args[0], functools.partial(_always, rest), cst.BaseExpression)
             else:
-                splice.on(guard.function, _opened, cst.FunctionDef)
+                splice.on(guard.function, opened, cst.FunctionDef)
         if self.opening is self.function:
-            splice.on(self.function, _opened, cst.FunctionDef)
+            splice.on(self.function, opened, cst.FunctionDef)
             return splice
 
         def take(function: cst.FunctionDef) -> cst.RemovalSentinel:
-            moved.extend(_opened(function))
+            moved.extend(opened(function))
             return cst.RemovalSentinel.REMOVE
 
         def put(line: cst.SimpleStatementLine) -> Any:
@@ -299,7 +299,7 @@ class MovableRegion(WarpRegion):
         return [self.function, *(g.function for g in self.guards if not g.rest)]
 
 
-def _opened(function: cst.FunctionDef) -> Any:
+def opened(function: cst.FunctionDef) -> Any:
     """The statements of a function, with the comments on its own lines before and after them."""
     above = [*function.leading_lines, *_decorator_lines(function)]
     below: list[cst.EmptyLine] = []

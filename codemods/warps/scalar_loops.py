@@ -68,7 +68,8 @@ class ScalarLoops:
     def _check_operations(self, semantics: str) -> None:
         for operation, span in self.region.operations:
             line = self.source.position(span[0])[0]
-            if operation.space == "smem" and semantics == "Warpgroup":
+            used = operation.name in SETS | {GET} or operation.shape
+            if used and operation.space == "smem" and semantics == "Warpgroup":
                 raise NoFix(f"a Ref in SMEM is used at line {line}, which no warp can do element by element")
             if not operation.shape:
                 continue

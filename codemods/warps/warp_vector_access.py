@@ -8,8 +8,10 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Region
 from mgpu_fix.source import Names, SourceFile, Splice
 
+from ..captures import operands
 from ..imports import Imports
 from .hoists import WHOLE_WARPGROUP, MovableRegion
+from .primitives import LOADS, STORES
 from .regions import INLINE, WarpRegion, inlines_arrays
 from .scalar_identities import failing_scalar, rewritten
 from .scalar_loops import ScalarLoops
@@ -116,6 +118,10 @@ class WarpVectorAccess(Rule):
                 found.append(make([MovableRegion(source, names, r) for r in regions], failure.facts.semantics))
             except NoFix as e:
                 reasons.append(str(e))
+        if not found and failure.facts.captures is not None:
+            # Once the region reads it off a Ref, there is more that can be done with it.
+            yield operands(failure, source)
+            return
         if not found:
             raise NoFix("; ".join(dict.fromkeys(reasons)))
         if not failure.facts.barriers:
@@ -129,7 +135,11 @@ class WarpVectorAccess(Rule):
 def _fails(region: Region, failure: Failure) -> bool:
     """Whether a region does what no warp can do."""
     at_fault = any(o.shape or o.outer or failure.span in o.spans for o in region.operations)
-    return at_fault or region.span == failure.span
+    # JAX does not say where it met one of SMEM's numbers.
+    numbers = failure.message.startswith("Op memref.") and any(
+        o.space == "smem" and o.name in LOADS | STORES for o in region.operations
+    )
+    return at_fault or numbers or region.span == failure.span
 
 
 def _other_words(source: SourceFile, names: Names, regions: Sequence[Region], primitive: str) -> Candidate:

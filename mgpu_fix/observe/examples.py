@@ -124,16 +124,16 @@ class Trial:
 
     def of_call(self, call: Call) -> Referred:
         """Hold the numbers of one kernel call against what the reference makes of its operands."""
-        inputs, count = call.first_inputs, len(call.constants)
+        inputs, count = call.first_inputs, len(call.avals)
         if inputs is None or any(call.refs):
             why = call.unknown or "it has no numbers"
             return Referred(call.kernel.name, self.name, (call.label,), why=why, given=self.given)
 
         def run(args: tuple[Any, ...]) -> Any:
-            operands = [*inputs[:count], *map(np.asarray, jax.tree.leaves(args))]
-            return self.probe.interpreter.run(call, operands[count:], operands[:count])
+            values = [np.asarray(leaf) for leaf in jax.tree.leaves(args)]
+            return self.probe.interpreter.run(call, values, inputs[count:])
 
-        return self._told(call.kernel.name, jax.tree.unflatten(call.tree, inputs[count:]), run)
+        return self._told(call.kernel.name, jax.tree.unflatten(call.tree, inputs[:count]), run)
 
     def _told(self, name: str, args: tuple[Any, ...], run: Callable[[tuple[Any, ...]], Any]) -> Referred:
         touched = self.probe.interpreter.touched

@@ -79,11 +79,21 @@ def warp_body(body: Any, entry: str, trace: Trace | None) -> Any:
 
     @functools.wraps(body)
     def drop(*args: Any, **kwargs: Any) -> None:
-        with _inside(trace):
-            value = body(*args, **kwargs)
+        before, trace.in_warp = trace.in_warp, True
+        try:
+            with _inside(trace):
+                value = body(*args, **kwargs)
+        finally:
+            trace.in_warp = before
         _note(trace, entry, function, Params(), value, ())
 
     return drop
+
+
+def for_each_warp(function: Callable[[Any], object]) -> None:
+    """A warp-level region in another, which JAX refuses: each warp that gets there does what all four do."""
+    for warp in range(jaxseam.WARPS):
+        function(jnp.int32(warp))
 
 
 def conditional_body(body: Callable[..., Any], trace: Trace) -> Callable[..., Any]:

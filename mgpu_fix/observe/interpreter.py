@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from mgpu_fix.arrays import stored
-from mgpu_fix.model import Numbers
+from mgpu_fix.model import WAITS, Numbers
 from mgpu_fix.observe import doubts, jaxseam
 from mgpu_fix.observe.kernels import Call
 from mgpu_fix.observe.values import digest_arrays, draw_like, first_line
@@ -47,7 +47,7 @@ class Interpreter:
         """Outputs of the intended kernel and final values of its Refs; zeros where it cannot be run. Keeps a record."""
         with self._lock:
             self.touched.add(call.label)
-            operands = [*constants, *values]
+            operands = [*values, *constants]
             inputs = digest_arrays(operands)
             if inputs in call.results:
                 return call.results[inputs]
@@ -115,15 +115,19 @@ class Interpreter:
         started = time.monotonic()
         label = call.label
         allowed = max(0.1, self.budget - self._spent[label])
+        limit: jaxseam.TimeLimit | None = None
         try:
-            with jaxseam.time_limit(allowed):
+            with jaxseam.time_limit(allowed) as limit:
                 if call.compiled is None:
                     call.compiled = call.closed(call.intended).lower().compile()
                 return [np.asarray(o) for o in jax.tree.leaves(call.compiled(*operands))]
         except Exception as e:
             jaxseam.reset_interpreter()
-            late = time.monotonic() - started >= allowed
-            call.unknown = TOO_LARGE if late else f"the interpreter cannot run it: {type(e).__name__}: {first_line(e)}"
+            call.unknown = f"the interpreter cannot run it: {type(e).__name__}: {first_line(e)}"
+            if limit is not None and limit.waits:
+                call.unknown = WAITS
+            elif time.monotonic() - started >= allowed:
+                call.unknown = TOO_LARGE
             return None
         finally:
             seconds = time.monotonic() - started

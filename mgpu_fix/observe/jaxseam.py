@@ -27,6 +27,7 @@ from jax._src.pallas import mpmd, pallas_call
 from jax._src.pallas import primitives as pallas_primitives
 from jax._src.pallas.mosaic.interpret import race_detection_state
 from jax._src.pallas.mosaic_gpu import core as gpu_core
+from jax._src.pallas.mosaic_gpu import helpers as gpu_helpers
 from jax._src.pallas.mosaic_gpu import pipeline as gpu_pipeline
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, interpret_pallas_call, jaxpr_interpret
 from jax._src.pallas.mosaic_gpu.interpret import params as interpret_params
@@ -43,6 +44,8 @@ JAX_FOLDER = jax.__file__.removesuffix("__init__.py")
 Mesh = gpu_core.Mesh
 WarpMesh = gpu_core.WarpMesh
 CompilerParams = plgpu.CompilerParams
+#: warps in a warpgroup
+WARPS = 4
 
 #: name of the body that JAX makes when it batches a kernel of ``plgpu.kernel`` (``mosaic_gpu/core.py``)
 BATCHED_BODY = "batched_body"
@@ -60,6 +63,7 @@ ENTRIES: dict[str, list[tuple[types.ModuleType, str]]] = {
     "pl.program_id": [(pallas_primitives, "program_id"), (pl, "program_id")],
     "pl.num_programs": [(pallas_primitives, "num_programs"), (pl, "num_programs")],
     "pl.when": [(pallas_helpers, "when"), (pl, "when")],
+    "plgpu.warp_map": [(gpu_helpers, "warp_map"), (plgpu, "warp_map")],
     "pl.core_map": [(pallas_core, "core_map"), (pl, "core_map")],
     # What pl.with_scoped makes looks it up in the first module, at each call.
     "pl.run_scoped": [(pallas_primitives, "run_scoped"), (pl, "run_scoped")],
@@ -243,7 +247,34 @@ class OutOfTime(Exception):
     """The interpreter spent its budget on a kernel."""
 
 
-_deadline: list[float] = []
+#: seconds without a step of any thread's after which those that wait wait for ever; half of the time if that is less
+_STILL = 10.0
+
+
+class TimeLimit:
+    """How long the interpreter may run. ``waits`` says that it was stopped since its threads did nothing but wait."""
+
+    def __init__(self, seconds: float) -> None:
+        self._moved = time.monotonic()
+        self._end = self._moved + seconds
+        self._still = min(_STILL, seconds / 2)
+        self.waits = False
+
+    def step(self) -> None:
+        """A thread takes a step. Raises OutOfTime."""
+        self._moved = time.monotonic()
+        if self._moved > self._end:
+            raise OutOfTime
+
+    def wait(self) -> None:
+        """A thread goes on waiting. Raises OutOfTime."""
+        now = time.monotonic()
+        self.waits = self.waits or now > self._moved + self._still
+        if self.waits or now > self._end:
+            raise OutOfTime
+
+
+_limits: list[TimeLimit] = []
 
 
 class _ConditionInTime(threading.Condition):
@@ -251,8 +282,8 @@ class _ConditionInTime(threading.Condition):
 
     def wait(self, timeout: float | None = None) -> bool:
         woken = super().wait(min(timeout or 0.5, 0.5))
-        if _deadline and time.monotonic() > _deadline[-1]:
-            raise OutOfTime
+        if _limits:
+            _limits[-1].wait()
         return woken
 
 
@@ -261,13 +292,25 @@ def fill_interpreter_gaps() -> None:
 
     ``copy_smem_to_gmem`` refuses a predicate (0.10.2 to 0.12.0.1), which every ``emit_pipeline`` with an output has.
     Allocation keys are JAX arrays (0.10.2), and XLA compiles what makes and reads them, in every run anew.
-    A ``jax.new_ref`` operand names no memory space, and is not taken for one in global memory (0.10.2).
+    A ``jax.new_ref`` operand names no memory space, and is not taken for one in global memory (0.10.2). An array that a
+    kernel closes over is given to it as a Ref (0.10.2 to 0.12.0.1), since JAX lets no kernel come so far.
     """
     for name in ("HostAllocationRequest", "HostAllocationKey"):
         if hasattr(cls := getattr(gpu_callbacks, name, None), "as_jax_array"):
             _keep_in_numpy(cls)
     is_gmem = gpu_callbacks.is_gmem_memory_space
-    gpu_callbacks.is_gmem_memory_space = lambda space: space is None or is_gmem(space)
+    gpu_callbacks.is_gmem_memory_space = lambda space: (
+        space is None or getattr(space, "name", "") == "Device" or is_gmem(space)
+    )
+    allocate = interpret_pallas_call._allocate_buffers_for_inputs
+
+    @functools.wraps(allocate)
+    def allocate_for_refs(token: Any, device: Any, variables: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        token, keys = allocate(token, device, variables, inputs)
+        given = zip(variables, keys, inputs, strict=True)
+        return token, [key if is_ref_type(variable.aval) else value for variable, key, value in given]
+
+    interpret_pallas_call._allocate_buffers_for_inputs = allocate_for_refs
     copy = gpu_callbacks.copy_smem_to_gmem
 
     @functools.wraps(copy)
@@ -288,8 +331,8 @@ def fill_interpreter_gaps() -> None:
 
     @functools.wraps(memory)
     def memory_in_time(*args: Any, **kwargs: Any) -> Any:
-        if _deadline and time.monotonic() > _deadline[-1]:
-            raise OutOfTime
+        if _limits:
+            _limits[-1].step()
         return memory(*args, **kwargs)
 
     gpu_callbacks._get_shared_memory = memory_in_time
@@ -318,13 +361,14 @@ def _keep_in_numpy(cls: Any) -> None:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Stop the interpreter, with an exception of its own, once it ran for ``seconds``."""
-    _deadline.append(time.monotonic() + seconds)
+def time_limit(seconds: float) -> Iterator[TimeLimit]:
+    """Stop the interpreter, with an exception of its own, once it ran for ``seconds``, or only waits."""
+    limit = TimeLimit(seconds)
+    _limits.append(limit)
     try:
-        yield
+        yield limit
     finally:
-        _deadline.pop()
+        _limits.remove(limit)
 
 
 def backend_started() -> bool:
@@ -406,14 +450,15 @@ def space_of(aval: Any) -> str:
     return "" if space is None else str(getattr(space, "value", space))
 
 
-def has_tracer_constants(traced: Any) -> bool:
-    """Whether a ``jax.jit(f).trace(...)`` closed over values of an outer trace, so that it cannot be lowered alone."""
-    return any(isinstance(c, jax_core.Tracer) for c in getattr(traced.jaxpr, "consts", ()))
+def constants_of(traced: Any) -> list[Any]:
+    """What a ``jax.jit(f).trace(...)`` closed over; values of an outer trace are kept apart from the jaxpr."""
+    return [*traced.jaxpr.consts, *getattr(traced, "_consts", ())]
 
 
-def evaluate(closed: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """Outputs, flat, of a closed jaxpr under other constants."""
-    return list(jax_core.eval_jaxpr(closed.jaxpr, constants, *operands))
+def evaluate(traced: Any, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """Outputs, flat, of what was traced under other constants, see :func:`constants_of`."""
+    own = len(traced.jaxpr.consts)
+    return list(jax_core.eval_jaxpr(traced.jaxpr.jaxpr, constants[:own], *constants[own:], *operands))
 
 
 def written_outputs(closed: Any, operands: int, outputs: int) -> set[int] | None:

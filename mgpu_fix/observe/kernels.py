@@ -12,7 +12,7 @@ import numpy as np
 
 from mgpu_fix.model import Function, KernelCall, Misfit, Numbers, Returned, Scope, Span
 from mgpu_fix.observe import jaxseam
-from mgpu_fix.observe.values import Params, short_type
+from mgpu_fix.observe.values import Params, name_of, short_type
 
 
 @dataclass(eq=False)
@@ -71,6 +71,8 @@ class Trace:
     unclear: str = ""
     grid_position: tuple[str, Span | None] | None = None
     callee: str = ""
+    #: whether a warp-level region is being traced
+    in_warp: bool = False
     #: what the body got that is being traced, while that is not one of a pipeline or at warp level
     params: Params | None = None
 
@@ -92,8 +94,9 @@ class Tracing(threading.local):
 
 @dataclass(eq=False)
 class Call:
-    """A (kernel, avals). ``refs`` says which operands are Refs; ``constants`` are values of the program's own trace
-    that the intended trace closes over; ``unknown`` is why there are no numbers; ``spent`` is interpreter seconds."""
+    """A (kernel, avals). ``refs`` says which operands are Refs; ``constants`` are values that the intended trace closes
+    over and takes as operands instead, behind the others; ``unknown`` is why there are no numbers; ``spent`` is
+    interpreter seconds."""
 
     kernel: Kernel
     avals: list[Any]
@@ -107,6 +110,8 @@ class Call:
     real: Any = None
     intended: Any = None
     constants: list[Any] = field(default_factory=list)
+    #: names and values that the body reads from outside of itself, where the kernel fails
+    outside: dict[str, Any] = field(default_factory=dict)
     unwritten: list[int] = field(default_factory=list)
     compiled: Any = None
     unknown: str = ""
@@ -144,13 +149,23 @@ class Call:
         return flat
 
     def closed(self, traced: Any) -> Any:
-        """``traced`` so that it can be lowered alone: what it closes over of the program's own trace is an operand."""
-        if not jaxseam.has_tracer_constants(traced):
+        """``traced`` so that it can be lowered alone: what it closes over of the program's own trace is an operand, and
+        so is what a fix will make one."""
+        constants = jaxseam.constants_of(traced)
+        moved = [i for i, c in enumerate(constants) if self.is_moved(c)]
+        if not moved:
             return traced
-        closed = traced.jaxpr
-        constants = [jaxseam.aval_of(c) for c in closed.consts]
-        n = len(constants)
-        return jax.jit(lambda *a: jaxseam.evaluate(closed, a[:n], a[n:])).trace(*constants, *self.avals)
+        n = len(self.avals)
+
+        def run(*operands: Any) -> list[Any]:
+            given = dict(zip(moved, operands[n:], strict=True))
+            return jaxseam.evaluate(traced, [given.get(i, c) for i, c in enumerate(constants)], operands[:n])
+
+        return jax.jit(run).trace(*self.avals, *(jaxseam.aval_of(constants[i]) for i in moved))
+
+    def is_moved(self, constant: Any) -> bool:
+        """Whether a value that a trace closes over becomes an operand."""
+        return jaxseam.is_tracer(constant) or bool(name_of(constant, self.outside))
 
     def summary(self) -> KernelCall:
         """What the engine is told."""
@@ -159,7 +174,7 @@ class Call:
             name=self.kernel.name,
             entry=self.kernel.entry,
             span=Span(function.path, function.line, 1, function.line, 1) if function else self.span,
-            avals=tuple(map(short_type, self.avals)),
+            avals=tuple(map(short_type, [*self.avals, *(c for c in self.constants if name_of(c, self.outside))])),
             outputs=tuple(map(short_type, self.kernel.output_avals)),
             stage=self.stage,
             numbers=() if self.kernel.batched else tuple(self.numbers),

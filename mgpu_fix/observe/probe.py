@@ -25,7 +25,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mgpu_fix.model import Facts, Function, Region, Scope, Span, TensorMemoryUse, Uncommitted, digest
+from mgpu_fix.model import (
+    Captures,
+    Facts,
+    Function,
+    Region,
+    Scope,
+    Span,
+    TensorMemoryUse,
+    Uncommitted,
+    digest,
+)
 from mgpu_fix.observe import intent, jaxseam, locate, scopes
 from mgpu_fix.observe.commits import uncommitted
 from mgpu_fix.observe.interpreter import Interpreter
@@ -34,7 +44,7 @@ from mgpu_fix.observe.records import Records
 from mgpu_fix.observe.regions import warp_regions
 from mgpu_fix.observe.survey import Survey, survey
 from mgpu_fix.observe.tensor_memory import tensor_memory_uses
-from mgpu_fix.observe.values import fingerprint, first_line
+from mgpu_fix.observe.values import fingerprint, first_line, name_of, outside
 
 _RENAMED = {"out_shape": "out_type", "scratch_shapes": "scratch_types"}
 #: stands for the kernel while a declaration is only tried
@@ -80,6 +90,7 @@ class Probe:
         jaxseam.patch("pl.kernel", self._pl_kernel)
         jaxseam.patch("pl.pallas_call", self._pallas_call)
         jaxseam.patch("pl.core_map", self._core_map)
+        jaxseam.patch("plgpu.warp_map", self._warp_map)
         for name in ("plgpu.emit_pipeline", "plgpu.emit_pipeline_warp_specialized"):
             jaxseam.patch(name, functools.partial(self._emit_pipeline, name))
         jaxseam.patch("pl.when", self._when)
@@ -179,6 +190,14 @@ class Probe:
             return lambda body: run(intent.warp_body(body, "pl.core_map", self._tracing.trace))
 
         return core_map
+
+    def _warp_map(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def warp_map(function: Any, /) -> Any:
+            trace = self._tracing.trace
+            nested = trace is not None and trace.mode == "intended" and trace.in_warp
+            return intent.for_each_warp(function) if nested else original(function)
+
+        return warp_map
 
     def _when(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def when(condition: Any, /) -> Any:
@@ -350,6 +369,8 @@ class Probe:
             call.modules = self._kept_modules(lowered) if self.keep_modules else []
         except Exception as e:
             call.error = e
+            function = locate.user_function(kernel.body)
+            call.outside = outside(function) if function else {}
         stored = self._stores(call, closed)
         if stored is not None and call.stage == "run":
             call.unwritten = sorted(set(range(len(kernel.output_avals))) - stored)
@@ -359,8 +380,7 @@ class Probe:
         intended = Trace("intended", kernel, call.width, stored)
         try:
             call.intended = self._traced(call, intended)
-            if jaxseam.has_tracer_constants(call.intended):
-                call.constants = list(call.intended.jaxpr.consts)
+            call.constants = [c for c in jaxseam.constants_of(call.intended) if call.is_moved(c)]
             call.unknown = intended.unclear
             call.drops = any(not r.params or r.entry == "pl.when" for r in intended.returned)
         except Exception as e:
@@ -399,6 +419,7 @@ class Probe:
             misfits=intent.settled_misfits(intended.misfits, call.intended, bool(varies)),
             uncommitted=self._uncommitted(call),
             tensor_memory=self._tensor_memory(call) if call.error is not None else (),
+            captures=self._captures(call),
         )
         silent = [r for r in real.returned if r.silent]
         if silent:
@@ -430,6 +451,11 @@ class Probe:
         with contextlib.suppress(Exception):
             return warp_regions(call.intended.jaxpr) if call.intended is not None else ()
         return ()
+
+    def _captures(self, call: Call) -> Captures | None:
+        constants = jaxseam.constants_of(call.intended) if call.outside and call.intended is not None else []
+        names = tuple(name_of(c, call.outside) for c in constants)
+        return Captures(call.kernel.function, call.width, names) if call.kernel.function and any(names) else None
 
     def _scopes(self, call: Call, met: Sequence[Scope]) -> tuple[Scope, ...]:
         """Facts on the scopes of a kernel in which JAX does not accept all of them."""
@@ -504,8 +530,10 @@ class Probe:
 
     def _eager(self, call: Call, flat: list[Any]) -> list[Any]:
         with jax.transfer_guard("allow"):
-            values = [np.asarray(v[...] if ref else v) for v, ref in zip(flat, call.refs, strict=True)]
-            outs = self.interpreter.run(call, values)
+            # NumPy's arrays come in dtypes that JAX does not have.
+            given = zip(flat, call.refs, call.avals, strict=True)
+            values = [np.asarray(v[...] if ref else v, aval.dtype) for v, ref, aval in given]
+            outs = self.interpreter.run(call, values, [np.asarray(c, jaxseam.aval_of(c).dtype) for c in call.constants])
         count = len(call.kernel.output_avals)
         self._write_back(call, flat, outs[count:])
         return [jnp.asarray(o) for o in outs[:count]]
@@ -516,12 +544,12 @@ class Probe:
         constants = call.constants
 
         def host(*arrays: Any) -> tuple[np.ndarray, ...]:
-            split = len(constants)
+            split = len(arrays) - len(constants)
             values = [np.asarray(a) for a in arrays]
-            return tuple(self.interpreter.run(call, values[split:], values[:split]))
+            return tuple(self.interpreter.run(call, values[:split], values[split:]))
 
         def run_here(*operands: Any) -> Any:
-            return jax.pure_callback(host, avals, *constants, *operands, vmap_method="sequential")
+            return jax.pure_callback(host, avals, *operands, *constants, vmap_method="sequential")
 
         def run_on_gpu(*operands: Any) -> Any:
             if call.error is not None:

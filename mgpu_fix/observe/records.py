@@ -1,5 +1,6 @@
 """The failures of one run, each written down once, with its place."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from mgpu_fix.model import Facts, Failure, Returned, Span
 from mgpu_fix.observe import locate
 from mgpu_fix.observe.kernels import Call
 
+_CAPTURED = re.compile(r"captures (non-scalar array |non-Ref )?constants \[|memref<")
 _SCOPE_REFUSED = "Only thread-collective allocations are supported in run_scoped"
 
 
@@ -36,6 +38,11 @@ class Records:
         failure = locate.failure(error, stage, kernel, facts, self.caught_here(error))
         if facts.returned and stage == "trace" and "should return None" in failure.message:
             failure = replace(failure, span=locate.return_span(facts.returned[0].body))
+        body = facts.captures.body if facts.captures is not None else None
+        elsewhere = failure.span is None or body is None or failure.span.path != body.path
+        if body is not None and elsewhere and _CAPTURED.search(failure.message):
+            # The call may stand in a file that has no part in it.
+            failure = replace(failure, span=Span(body.path, body.line, body.column, body.line, body.column))
         refused = [scope.span for scope in facts.scopes if not scope.accepted]
         if refused and failure.message.startswith(_SCOPE_REFUSED) and failure.span not in refused:
             # For a semaphore JAX does not say which scope it is.

@@ -124,6 +124,60 @@ def draw_like(values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     return [rng.standard_normal(v.shape).astype(v.dtype) if r else v for v, r in zip(values, random, strict=True)]
 
 
+def outside(function: types.FunctionType) -> dict[str, Any]:
+    """What a function, with those in it, reads from outside of itself: arrays and values of a trace, by their names or
+    those of what holds them, as ``self.table`` and ``tables['sine']``."""
+    names = _names(function.__code__)
+    found = {n: v for n, v in function.__globals__.items() if n in names}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if locate.filled(cell):
+            found[name] = cell.cell_contents
+    arrays: dict[str, Any] = {}
+    for name, value in found.items():
+        _add_arrays(arrays, name, value, names, _HELD)
+    return arrays
+
+
+#: how deep, and among how many others, an array is looked for in what holds it
+_HELD, _MOST_HELD = 2, 64
+
+
+def _add_arrays(arrays: dict[str, Any], name: str, value: Any, attributes: set[str], depth: int) -> None:
+    if isinstance(value, (np.ndarray, jax.Array)):
+        arrays[name] = value
+        return
+    held: dict[str, Any] = {}
+    if isinstance(value, (dict, list, tuple)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        held = {f"{name}[{key!r}]": item for key, item in items if isinstance(key, (str, int))}
+    elif not isinstance(value, types.FunctionType):
+        own = getattr(value, "__dict__", {})
+        held = {f"{name}.{key}": own[key] for key in attributes if key in own}
+    if depth and len(held) <= _MOST_HELD:
+        for text, item in held.items():
+            _add_arrays(arrays, text, item, attributes, depth - 1)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def name_of(constant: Any, outside: Mapping[str, Any]) -> str:
+    """By which of the names ``outside`` a function reads what its trace closed over; empty if by none.
+
+    JAX keeps its own arrays as they are, and wraps NumPy's.
+    """
+    for name, value in outside.items():
+        if value is constant:
+            return name
+        if isinstance(value, np.ndarray) and not isinstance(constant, (jax.core.Tracer, jax.Array)):
+            held = np.asarray(constant)
+            if held.shape == value.shape and held.tobytes() == value.astype(held.dtype).tobytes():
+                return name
+    return ""
+
+
 #: how deep the state that a kernel reads is looked into
 _DEPTH = 8
 

@@ -1,0 +1,37 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.mosaic import gpu as mgpu
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@functools.partial(
+    plgpu.kernel,
+    out_type=jax.ShapeDtypeStruct((2, 128), jnp.float32),
+    scratch_types=(plgpu.SMEM((2, 128), jnp.float32), plgpu.Barrier()),
+)
+def kernel(x_ref, o_ref, smem, barrier):
+    @plgpu.warp_map
+    def _(warp_id):
+        @plgpu.inline_mgpu(
+            arg_types=(plgpu.RefType(),),
+            return_type=plgpu.ShapeDtypeStruct((2, 128), jnp.float32, layout=plgpu.Layout.WG_STRIDED((2, 128), 1)),
+        )
+        def twice(ctx, ref):
+            return mgpu.FragmentedArray.load_strided(ref, vec_size=1) * 2.0
+
+        @pl.when(warp_id == 0)
+        def _():
+            plgpu.copy_gmem_to_smem(x_ref, smem, barrier)
+            plgpu.barrier_wait(barrier)
+            o_ref[...] = twice(smem)
+
+
+def example_args():
+    return (jnp.arange(256, dtype=jnp.float32).reshape(2, 128),)
+
+
+if __name__ == "__main__":
+    kernel(*example_args())

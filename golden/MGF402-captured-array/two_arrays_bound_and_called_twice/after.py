@@ -1,0 +1,38 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+A = np.arange(128) / 7
+B = jnp.linspace(0, 1, 128, dtype=jnp.float32)
+
+
+def body(
+    scale,
+    x_ref,
+    b_ref,
+    a_ref,
+    o_ref,
+    smem,  # what B takes
+):
+    smem[...] = jnp.exp(b_ref[...])
+    o_ref[...] = x_ref[...] * scale + smem[...] * a_ref[...] + A.shape[0]
+
+
+def kernel(x):
+    run = plgpu.kernel(
+        functools.partial(body, 2.0),
+        out_type=jax.ShapeDtypeStruct((128,), jnp.float32),
+        scratch_types=[plgpu.SMEM((128,), jnp.float32)],
+    )
+    return run(x, B, A) - run(x + 1, B, A)
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.float32),)
+
+
+if __name__ == "__main__":
+    kernel(*example_args())
