@@ -9,6 +9,7 @@ from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
 from .imports import Imports
+from .places import calls_at
 from .store_calls import opened
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
@@ -16,6 +17,7 @@ _MODULE = "jax.experimental.pallas.mosaic_gpu"
 _VECTORS = (2, 4, 1, 8)
 #: More stores than this are not tried one after the other.
 _MOST = 4
+_BY_HAND = "by hand: apply plgpu.layout_cast to it right where it is made"
 
 
 class IotaLayout(Rule):
@@ -57,14 +59,12 @@ class IotaLayout(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate for each vector size. Raises NoFix."""
         names = Names(source)
-        for call in names.nodes(ast.Call):
-            if failure.span and source.span(call) == failure.span:
-                shape = _shape(names, call)
-                if isinstance(names.parents[call], ast.Call | ast.keyword) and _is_cast(names, call):
-                    raise NoFix("by hand: it is cast already, to a layout that JAX does not take")
-                break
-        else:
-            raise NoFix("by hand: apply plgpu.layout_cast to it right where it is made")
+        call = next(iter(calls_at(names, failure)), None)
+        if call is None:
+            raise NoFix(_BY_HAND)
+        shape = _shape(names, call)
+        if any(isinstance(n, ast.Call) and _is_cast(names, n) for n in itertools.islice(names.ancestors(call), 2)):
+            raise NoFix("by hand: it is cast already, to a layout that JAX does not take")
         imports = Imports(names)
         module = imports.name(_MODULE)
         start, end = source.bounds(call)
@@ -75,10 +75,7 @@ class IotaLayout(Rule):
 
 
 def _is_cast(names: Names, call: ast.Call) -> bool:
-    return any(
-        isinstance(outer, ast.Call) and names.resolve(outer.func) == f"{_MODULE}.layout_cast"
-        for outer in itertools.islice(names.ancestors(call), 2)
-    )
+    return names.resolve(call.func) == f"{_MODULE}.layout_cast"
 
 
 def _shape(names: Names, call: ast.Call) -> str:
@@ -96,7 +93,7 @@ def _shape(names: Names, call: ast.Call) -> str:
             return segment(shape)
         case "jax.lax.broadcasted_iota", [_] if "shape" in named:
             return segment(named["shape"])
-    raise NoFix("by hand: apply plgpu.layout_cast to it right where it is made")
+    raise NoFix(_BY_HAND)
 
 
 class UnoptimizedStore(Rule):
