@@ -157,6 +157,7 @@ class SemaphoreAsArray(Explained):
     by_hand = "allocate it as scratch, or wrap it in jax.new_ref"
     signatures = (
         Signature("ValueError", r"^Kernels cannot return semaphores"),
+        Signature("ValueError", r"^Invalid out_shape type: <enum 'SemaphoreType'>"),
         Signature("ValueError", r"^Cannot pass semaphores into kernels as arrays"),
         Signature("ValueError", r"^Must (signal|wait|read) semaphores of the following types"),
     )
