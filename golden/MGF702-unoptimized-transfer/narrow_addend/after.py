@@ -15,7 +15,6 @@ TRANSFORMS = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
         plgpu.SMEM((64, 128), jnp.float16, transforms=TRANSFORMS),
         plgpu.Barrier(num_arrivals=2),
     ],
-    compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane),
 )
 def kernel(a_ref, b_ref, c_ref, o_ref, a_smem, b_smem, loaded):
     plgpu.copy_gmem_to_smem(a_ref, a_smem, loaded)
@@ -27,7 +26,7 @@ def kernel(a_ref, b_ref, c_ref, o_ref, a_smem, b_smem, loaded):
         return acc[...]
 
     product = pl.run_scoped(multiplied, plgpu.ACC((64, 128), jnp.float32))
-    o_ref[...] = product + plgpu.load(c_ref, optimized=False).astype(product.dtype)
+    plgpu.store(o_ref, product + plgpu.load(c_ref, optimized=False).astype(product.dtype), optimized=False)
 
 
 def example_args():
