@@ -10,7 +10,7 @@ from mgpu_fix.source import Names, SourceFile
 
 from .allocations import allocation
 from .imports import Imports
-from .places import calls_at
+from .places import standing_at
 from .store_calls import opened, place
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
@@ -60,7 +60,7 @@ class IotaLayout(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate for each vector size. Raises NoFix."""
         names = Names(source)
-        call = next(iter(calls_at(names, failure)), None)
+        call = next(iter(standing_at(names, failure.span, ast.Call)), None)
         if call is None:
             raise NoFix(_BY_HAND)
         shape = _shape(names, call)
@@ -157,10 +157,11 @@ class UnoptimizedTransfer(Rule):
 
 def _transfers(names: Names, failure: Failure) -> list[ast.Subscript]:
     """What is loaded or stored where JAX says, or all that the kernel does of its parameters where it does not."""
-    plain = [node for node in names.nodes(ast.Subscript) if _is_transfer(names, node)]
-    exact = [node for node in plain if failure.span and names.source.span(node) == failure.span]
-    inside = (n for n in plain if any(getattr(o, "name", "") == failure.kernel for o in names.ancestors(n)))
-    return exact or sorted(inside, key=lambda n: (isinstance(n.ctx, ast.Load), n.lineno, n.col_offset))
+    items = names.nodes(ast.Subscript)
+    inside = (n for n in items if any(getattr(outer, "name", "") == failure.kernel for outer in names.ancestors(n)))
+    exact = standing_at(names, failure.span, ast.Subscript)
+    found = [node for node in exact or inside if _is_transfer(names, node)]
+    return sorted(found, key=lambda n: (isinstance(n.ctx, ast.Load), n.lineno, n.col_offset))
 
 
 def _is_transfer(names: Names, node: ast.Subscript) -> bool:

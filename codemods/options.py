@@ -14,7 +14,7 @@ from mgpu_fix.source import Names, SourceError, SourceFile
 
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
-from .places import calls_at
+from .places import standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
 _PALLAS = "jax.experimental.pallas."
@@ -239,8 +239,8 @@ RULES = (PipelineSteps(), BlockSpecOptions(), UnrollDoesNotDivide(), ProfileOpti
 
 def _at(names: Names, failure: Failure) -> list[ast.Call]:
     """The calls at the failing place, and those that made what is called, or stands, there."""
-    found = calls_at(names, failure)
-    named = [n for n in names.nodes(ast.Name) if failure.span and names.source.span(n) == failure.span]
+    found = standing_at(names, failure.span, ast.Call)
+    named = standing_at(names, failure.span, ast.Name)
     for made in (*(call.func for call in found), *named):
         value = names.binding(made.id, made) if isinstance(made, ast.Name) else made
         found += [value] if isinstance(value, ast.Call) else []

@@ -12,6 +12,7 @@ from mgpu_fix.source.flow import block
 
 from .callees import public
 from .imports import Imports
+from .places import standing_at
 from .store_calls import opened, place
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
@@ -93,10 +94,12 @@ RULES = (TmemAccess(),)
 def _expression(names: Names, use: TensorMemoryUse) -> ast.Subscript | ast.Call:
     if use.span.path != names.source.path:
         raise NoFix(f"TMEM is used in {use.span.path}")
-    nodes: list[ast.Subscript | ast.Call] = [*names.nodes(ast.Subscript), *names.nodes(ast.Call)]
-    for node in nodes:
-        if names.source.span(node) == use.span:
-            return node
+    found: list[ast.Subscript | ast.Call] = [
+        *standing_at(names, use.span, ast.Subscript),
+        *standing_at(names, use.span, ast.Call),
+    ]
+    if found:
+        return found[0]
     raise NoFix(f"how TMEM is used at line {use.span.line} cannot be seen")
 
 
