@@ -9,6 +9,7 @@ from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
 from .callees import public
+from .places import standing_at
 
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
 #: Copies by their name, with the place of the operand in SMEM, and that in GMEM.
@@ -100,8 +101,7 @@ def _operands(names: Names, call: ast.Call) -> tuple[ast.expr, ast.expr] | None:
 
 def _sides(names: Names, failure: Failure) -> tuple[ast.Name, ast.expr]:
     """The copy's Ref in SMEM, all of it, and the other one."""
-    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
-    operands = next(filter(None, (_operands(names, call) for call in spots)), None)
+    operands = next(filter(None, (_operands(names, call) for call in standing_at(names, failure.span, ast.Call))), None)
     if operands is None:
         raise NoFix("by hand: give both Refs of the copy the same shape")
     memory, other = operands

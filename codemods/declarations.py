@@ -16,6 +16,7 @@ from .allocations import allocation
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
 from .meshes import asked_axes, declared_axes, quoted
+from .places import standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
@@ -174,8 +175,9 @@ def _only_barrier(names: Names) -> ast.Call:
 
 def _barrier_of(names: Names, failure: Failure) -> ast.Call | None:
     """The declaration of the barrier that the failing call is given."""
-    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
-    for argument in (a for spot in spots for a in ast.walk(spot) if isinstance(a, ast.Name)):
+    for argument in (
+        a for call in standing_at(names, failure.span, ast.Call) for a in ast.walk(call) if isinstance(a, ast.Name)
+    ):
         found = allocation(names, argument)
         if found is not None and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
             return found
@@ -253,7 +255,7 @@ class ScratchArguments(Rule):
 
 def _operand(names: Names, failure: Failure, place: int) -> ast.Call:
     """Where an operand of the failing call is declared, in TMEM. Raises NoFix."""
-    for call in (n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span):
+    for call in standing_at(names, failure.span, ast.Call):
         found = allocation(names, call.args[place]) if len(call.args) > place else None
         if found and public(names.resolve(found.func)) == f"{_PLGPU}TMEM" and _value(found, "collective") is None:
             return found
@@ -264,8 +266,7 @@ RULES = (ThreadsAndGridNames(), BarrierOrdersTensorCore(), ScratchArguments())
 
 
 def _allocation(names: Names, failure: Failure) -> ast.Call:
-    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
-    for call in spots:
+    for call in standing_at(names, failure.span, ast.Call):
         if public(names.resolve(call.func)) in _MEMORIES:
             return call
     raise NoFix("the allocation is not one that is written out in this file")

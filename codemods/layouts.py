@@ -8,14 +8,17 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
+from .allocations import allocation
 from .imports import Imports
-from .store_calls import opened
+from .places import standing_at
+from .store_calls import opened, place
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
 #: How many elements a thread has side by side; JAX chooses by their size.
 _VECTORS = (2, 4, 1, 8)
-#: More stores than this are not tried one after the other.
-_MOST = 4
+#: More of them than this are not tried one after the other.
+_MOST = 6
+_BY_HAND = "by hand: apply plgpu.layout_cast to it right where it is made"
 
 
 class IotaLayout(Rule):
@@ -57,14 +60,12 @@ class IotaLayout(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate for each vector size. Raises NoFix."""
         names = Names(source)
-        for call in names.nodes(ast.Call):
-            if failure.span and source.span(call) == failure.span:
-                shape = _shape(names, call)
-                if isinstance(names.parents[call], ast.Call | ast.keyword) and _is_cast(names, call):
-                    raise NoFix("by hand: it is cast already, to a layout that JAX does not take")
-                break
-        else:
-            raise NoFix("by hand: apply plgpu.layout_cast to it right where it is made")
+        call = next(iter(standing_at(names, failure.span, ast.Call)), None)
+        if call is None:
+            raise NoFix(_BY_HAND)
+        shape = _shape(names, call)
+        if any(isinstance(n, ast.Call) and _is_cast(names, n) for n in itertools.islice(names.ancestors(call), 2)):
+            raise NoFix("by hand: it is cast already, to a layout that JAX does not take")
         imports = Imports(names)
         module = imports.name(_MODULE)
         start, end = source.bounds(call)
@@ -75,10 +76,7 @@ class IotaLayout(Rule):
 
 
 def _is_cast(names: Names, call: ast.Call) -> bool:
-    return any(
-        isinstance(outer, ast.Call) and names.resolve(outer.func) == f"{_MODULE}.layout_cast"
-        for outer in itertools.islice(names.ancestors(call), 2)
-    )
+    return names.resolve(call.func) == f"{_MODULE}.layout_cast"
 
 
 def _shape(names: Names, call: ast.Call) -> str:
@@ -96,91 +94,95 @@ def _shape(names: Names, call: ast.Call) -> str:
             return segment(shape)
         case "jax.lax.broadcasted_iota", [_] if "shape" in named:
             return segment(named["shape"])
-    raise NoFix("by hand: apply plgpu.layout_cast to it right where it is made")
+    raise NoFix(_BY_HAND)
 
 
-class UnoptimizedStore(Rule):
-    """A value is stored to GMEM in a layout for which JAX has no fast way to store it.
+class UnoptimizedTransfer(Rule):
+    """An array is loaded from GMEM or stored to it in a layout for which JAX has no fast way to do so.
 
     ## What it means
 
-    From JAX 0.12.0 on `ref[...] = value` is refused where threads would write less than whole sectors of 32 bytes, with
+    From JAX 0.12.0 on `ref[...]` is refused where threads would read or write less than whole sectors of 32 bytes, with
     a `TransferPlanDerivationError`.
 
     ## Why it happens
 
     Mostly the result of a `wgmma`, which has a layout of its own, is converted to a type narrower than 32 bits and
-    stored right away.
+    stored right away, or joined with an array of such a type.
 
     ## Example
 
     ```python
-    o_ref[...] = acc[...].astype(jnp.bfloat16)
+    o_ref[...] = (acc[...] + bias_ref[...]).astype(jnp.bfloat16)
     ```
 
     ## Use instead
 
     ```python
-    plgpu.store(o_ref, acc[...].astype(jnp.bfloat16), optimized=False)
+    bias = plgpu.load(bias_ref, optimized=False)
+    plgpu.store(o_ref, (acc[...] + bias).astype(jnp.bfloat16), optimized=False)
     ```
 
-    What is faster: store it to SMEM, `plgpu.commit_smem()`, and copy that with `plgpu.copy_smem_to_gmem`.
+    What is faster: by way of SMEM, with `plgpu.copy_gmem_to_smem` or `plgpu.copy_smem_to_gmem`.
 
     ## Fix safety
 
-    Safe where numbers can be compared: the same values are stored, as JAX up to 0.11 did it, in more transactions.
+    Safe where numbers can be compared: the same values are transferred, as JAX up to 0.11 did it, in more transactions.
     """
 
     code = "MGF702"
-    name = "unoptimized-store"
+    name = "unoptimized-transfer"
     jax = "0.12.0 and newer"
     signatures = (
         Signature("TransferPlanDerivationError", r"^GMEM transfer does not access a whole number of complete"),
     )
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
-        """One candidate for the failing store, or for each that it may be, and for all of those. Raises NoFix."""
+        """One candidate for the failing transfer, or for each that it may be, and for all of those. Raises NoFix."""
         names = Names(source)
-        stores = list(_stores(names, failure))
-        if not stores:
-            raise NoFix("by hand: plgpu.store(ref, value, optimized=False), or by way of SMEM")
+        found = _transfers(names, failure)
+        if not found:
+            raise NoFix("by hand: plgpu.load(ref, optimized=False), plgpu.store(ref, value, optimized=False), or SMEM")
         imports = Imports(names)
-        function = f"{imports.name(_MODULE)}.store"
-        groups = [[store] for store in stores[:_MOST]] + ([stores] if len(stores) > 1 else [])
-        for group in groups:
-            edits = [edit for statement, target in group for edit in _stored(source, statement, target, function)]
-            lines = ", ".join(str(statement.lineno) for statement, _ in group)
+        module = imports.name(_MODULE)
+        for group in [*([node] for node in found[:_MOST]), *([found] if len(found) > 1 else [])]:
+            what = "all of them" if len(group) > 1 else f"`{source.segment(group[0])}` at line {group[0].lineno}"
             yield Candidate(
-                title=f"Store as it is, at line{'s' if len(group) > 1 else ''} {lines}",
-                edits=(*imports.edits, *edits),
+                title=f"Do not ask for a fast transfer of {what}",
+                edits=(*imports.edits, *(edit for node in group for edit in _transferred(names, module, node))),
                 needs_oracle=True,
                 cost="more and smaller transactions; by way of SMEM it is faster",
             )
 
 
-def _stores(names: Names, failure: Failure) -> Iterator[tuple[ast.Assign, ast.Subscript]]:
-    """The store that the error comes from, or all plain stores of the kernel where JAX does not say which."""
-    plain = [
-        (statement, target)
-        for statement in names.nodes(ast.Assign)
-        for target in statement.targets[:1]
-        if len(statement.targets) == 1 and isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name)
-    ]
-    exact = [(s, t) for s, t in plain if failure.span and names.source.span(t) == failure.span]
-    if exact:
-        yield from exact
-        return
-    for statement, target in plain:
-        inside = any(getattr(outer, "name", "") == failure.kernel for outer in names.ancestors(statement))
-        assert isinstance(target.value, ast.Name)
-        if inside and isinstance(names.binding(target.value.id, target), ast.arg):
-            yield statement, target
+def _transfers(names: Names, failure: Failure) -> list[ast.Subscript]:
+    """What is loaded or stored where JAX says, or all that the kernel does of its parameters where it does not."""
+    items = names.nodes(ast.Subscript)
+    inside = (n for n in items if any(getattr(outer, "name", "") == failure.kernel for outer in names.ancestors(n)))
+    exact = standing_at(names, failure.span, ast.Subscript)
+    found = [node for node in exact or inside if _is_transfer(names, node)]
+    return sorted(found, key=lambda n: (isinstance(n.ctx, ast.Load), n.lineno, n.col_offset))
 
 
-def _stored(source: SourceFile, statement: ast.Assign, target: ast.Subscript, function: str) -> Iterator[Edit]:
-    yield opened(source, statement, target, function)
-    _, end = source.bounds(statement)
-    yield Edit(end, end, ", optimized=False)")
+def _is_transfer(names: Names, node: ast.Subscript) -> bool:
+    """Whether ``node`` is a plain load of a parameter that is no scratch, or all that a statement stores to."""
+    if not isinstance(node.value, ast.Name) or not isinstance(names.binding(node.value.id, node), ast.arg):
+        return False
+    if allocation(names, node.value) is not None:
+        return False
+    parent = names.parents[node]
+    return isinstance(node.ctx, ast.Load) or (isinstance(parent, ast.Assign) and parent.targets == [node])
 
 
-RULES = (IotaLayout(), UnoptimizedStore())
+def _transferred(names: Names, module: str, node: ast.Subscript) -> Iterator[Edit]:
+    source, statement = names.source, names.parents[node]
+    start, end = source.bounds(node)
+    if isinstance(node.ctx, ast.Load):
+        yield Edit(start, end, f"{module}.load({place(source, node)}, optimized=False)")
+    elif isinstance(statement, ast.Assign):
+        yield opened(source, statement, node, f"{module}.store")
+        _, end = source.bounds(statement)
+        yield Edit(end, end, ", optimized=False)")
+
+
+RULES = (IotaLayout(), UnoptimizedTransfer())

@@ -13,6 +13,7 @@ from .allocations import allocation
 from .arguments import keyword, spliced, with_argument
 from .callees import public
 from .imports import Imports
+from .places import standing_at
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
 _MAKERS = frozenset(f"{_MODULE}.{name}" for name in ("SMEM", "BlockSpec"))
@@ -86,8 +87,9 @@ RULES = (WgmmaOperandTransforms(),)
 
 def _operands(names: Names, failure: Failure) -> list[ast.Call]:
     """The declarations of the operands that have no transforms."""
-    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
-    call = next((c for c in spots if public(names.resolve(c.func)) in _OPERATIONS), None)
+    call = next(
+        (c for c in standing_at(names, failure.span, ast.Call) if public(names.resolve(c.func)) in _OPERATIONS), None
+    )
     if call is None or len(call.args) < 3:
         raise NoFix("by hand: the operands must be tiled and swizzled where they are declared")
     made = [found for ref in call.args[1:3] if (found := allocation(names, ref)) is not None]

@@ -14,6 +14,7 @@ from mgpu_fix.source import Names, SourceError, SourceFile
 
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
+from .places import standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
 _PALLAS = "jax.experimental.pallas."
@@ -237,16 +238,12 @@ RULES = (PipelineSteps(), BlockSpecOptions(), UnrollDoesNotDivide(), ProfileOpti
 
 
 def _at(names: Names, failure: Failure) -> list[ast.Call]:
-    """The calls at the failing place, and those that made what is called there."""
-    spots = [n for n in names.nodes(ast.Call) if failure.span and names.source.span(n) == failure.span]
-    found = list(spots)
-    for node in (*spots, *names.nodes(ast.Name)):
-        made: ast.AST | None = node.func if isinstance(node, ast.Call) else node
-        if not isinstance(node, ast.Call) and names.source.span(node) != failure.span:
-            continue
-        if isinstance(made, ast.Name):
-            made = names.binding(made.id, made)
-        found += [made] if isinstance(made, ast.Call) else []
+    """The calls at the failing place, and those that made what is called, or stands, there."""
+    found = standing_at(names, failure.span, ast.Call)
+    named = standing_at(names, failure.span, ast.Name)
+    for made in (*(call.func for call in found), *named):
+        value = names.binding(made.id, made) if isinstance(made, ast.Name) else made
+        found += [value] if isinstance(value, ast.Call) else []
     return found
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure, TensorMemoryUse
 from mgpu_fix.source import Names, SourceFile
+from mgpu_fix.source.flow import block
 
 from .callees import public
 from .imports import Imports
+from .places import standing_at
 from .store_calls import opened, place
 
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
@@ -92,10 +94,12 @@ RULES = (TmemAccess(),)
 def _expression(names: Names, use: TensorMemoryUse) -> ast.Subscript | ast.Call:
     if use.span.path != names.source.path:
         raise NoFix(f"TMEM is used in {use.span.path}")
-    nodes: list[ast.Subscript | ast.Call] = [*names.nodes(ast.Subscript), *names.nodes(ast.Call)]
-    for node in nodes:
-        if names.source.span(node) == use.span:
-            return node
+    found: list[ast.Subscript | ast.Call] = [
+        *standing_at(names, use.span, ast.Subscript),
+        *standing_at(names, use.span, ast.Call),
+    ]
+    if found:
+        return found[0]
     raise NoFix(f"how TMEM is used at line {use.span.line} cannot be seen")
 
 
@@ -125,6 +129,7 @@ class _Statement:
         adds = isinstance(self.statement, ast.AugAssign) and self.stored is not None
         first = adds or (self.reused and (self.stored is not None or isinstance(self.statement, ast.Return)))
         after = ["commit_tmem"] if self.stored is not None else ["wait_load_tmem"] if self.reused and not first else []
+        after = [name for name in after if name != self._next()]
         before: list[str] = []
         fresh = self._fresh()
         loaded = ""
@@ -142,7 +147,7 @@ class _Statement:
         if before:
             before.append(f"{self.module}.wait_load_tmem()")
             yield self._line_before(before)
-        elif after == ["wait_load_tmem"]:
+        elif self.reused and self.stored is None:
             for node in loads:
                 self._check_plain(node)
         closing = ""
@@ -185,6 +190,14 @@ class _Statement:
         if middle and isinstance(value, ast.Name | ast.Constant | ast.Attribute | ast.Subscript | ast.Call):
             middle, closing = middle.removesuffix("("), ")"
         return Edit(edit.start, edit.end, edit.new + middle), closing
+
+    def _next(self) -> str:
+        """What of ``plgpu`` is called right after the statement."""
+        around = block(self.names, self.statement)
+        match around[around.index(self.statement) + 1 :]:
+            case [ast.Expr(value=ast.Call() as call), *_]:
+                return self._callee(call)
+        return ""
 
     def _callee(self, call: ast.Call) -> str:
         return public(self.names.resolve(call.func)).removeprefix(f"{_MODULE}.")

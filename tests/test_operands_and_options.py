@@ -107,6 +107,10 @@ CASES = {
         "plgpu.Layout.WG_STRIDED(o.shape, vec_size=2))",
         SAFE,
     ),
+    "a narrow load": (
+        PLAN, "o[i]", "def k(o):\n    x = y + o[i].astype(y.dtype)",
+        "def k(o):\n    x = y + plgpu.load(o.at[i], optimized=False).astype(y.dtype)", SAFE,
+    ),
     "a narrow store": (
         PLAN, "o[i]", "def k(o):\n    o[i] = x.astype(o.dtype)  # last",
         "def k(o):\n    plgpu.store(o.at[i], x.astype(o.dtype), optimized=False)  # last", SAFE,
@@ -122,11 +126,12 @@ def test_what_it_becomes(case: str) -> None:
     assert found[0].applicability is level
 
 
-def test_where_jax_names_no_store_each_is_tried_and_then_all() -> None:
-    text = "def k(o, p):\n    o[0] = x\n    p[0] = y\n    q[0] = z\n\n\ndef other(o):\n    o[0] = 1\n\n\nk(1)\n"
+def test_where_jax_names_no_transfer_each_is_tried_and_then_all() -> None:
+    text = "def k(o, p):\n    o[0] = p[1] + x[0]\n    p[0] += 1\n    q[0] = z\n\n\ndef f(o):\n    o[0] = 1\n\n\nk(1)\n"
     source, found = proposed(HEAD + text, "k(1)", *PLAN, kernel="k")
-    calls = [re.findall(r"plgpu\.store\((\w)", source.edited(c.edits).text) for c in found]
-    assert calls == [["o"], ["p"], ["o", "p"]]
+    calls = [re.findall(r"plgpu\.\w+\(\w", source.edited(c.edits).text) for c in found]
+    store, load = "plgpu.store(o", "plgpu.load(p"
+    assert calls == [[store], [load], [store, load]]
     assert all(c.needs_oracle for c in found)
 
 
@@ -158,7 +163,7 @@ def test_where_jax_names_no_store_each_is_tried_and_then_all() -> None:
         (PROFILE, "plgpu.Comp", "plgpu.CompilerParams(**options)", "give both"),
         (IOTA, "jnp.arange", "jnp.arange(2, 130)", "right where it is made"),
         (IOTA, "jnp.arange", "plgpu.layout_cast(jnp.arange(128), plgpu.Layout.WGMMA)", "cast already"),
-        (PLAN, "k(1)", "def k(o):\n    o[0], y = x\n\n\nk(1)", "or by way of SMEM"),
+        (PLAN, "k(1)", "def k(o):\n    o[0], y = x\n\n\nk(1)", "optimized=False"),
     ],
 )
 def test_what_is_left(error: tuple[str, str], at: str, text: str, reason: str) -> None:

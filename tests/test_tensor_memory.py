@@ -61,6 +61,12 @@ CASES = {
         "y = plgpu.async_load_tmem(t, layout=plgpu.Layout.TCGEN05)\nplgpu.wait_load_tmem()\n"
         "plgpu.async_store_tmem(t, y)\nplgpu.commit_tmem()",
     ),
+    "what is there already": (
+        "t[...] = x_ref[...]\nplgpu.commit_tmem()\ny = t[...]\nplgpu.wait_load_tmem()",
+        [("t[...] =", STORE), ("t[...]\n    plgpu.wait", REUSED)],
+        "plgpu.async_store_tmem(t, x_ref[...])\nplgpu.commit_tmem()\n"
+        "y = plgpu.async_load_tmem(t)\nplgpu.wait_load_tmem()",
+    ),
     "a name that is taken": (
         "loaded = x_ref[...]\nt[...] += loaded",
         [("t[...]", STORE), ("t[...]", REUSED)],

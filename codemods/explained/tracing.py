@@ -86,7 +86,7 @@ class SameRefTwice(Explained):
 
     code = "MGF406"
     name = "same-ref-twice"
-    jax = "0.11.0 and newer, in the sources only: what mgpu-fix runs is traced, and there it is not raised"
+    jax = "0.10.2 to 0.12.0.1, outside of `jit`; what mgpu-fix runs is traced, so that `check` does not meet it"
     by_hand = "give the kernel one parameter for it, or a copy: ref[...]"
     signatures = (Signature("NotImplementedError", r"^Cannot pass the same ref into a mpmd map multiple times"),)
 
@@ -157,6 +157,7 @@ class SemaphoreAsArray(Explained):
     by_hand = "allocate it as scratch, or wrap it in jax.new_ref"
     signatures = (
         Signature("ValueError", r"^Kernels cannot return semaphores"),
+        Signature("ValueError", r"^Invalid out_shape type: <enum 'SemaphoreType'>"),
         Signature("ValueError", r"^Cannot pass semaphores into kernels as arrays"),
         Signature("ValueError", r"^Must (signal|wait|read) semaphores of the following types"),
     )

@@ -47,8 +47,14 @@ class Kernel:
 
     @functools.cached_property
     def output_avals(self) -> list[Any]:
-        """Shape and dtype of every output leaf."""
-        return [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(self.outputs)]
+        """Shape and dtype of every output leaf that has them."""
+        leaves = jax.tree.leaves(self.outputs)
+        return [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves if hasattr(leaf, "shape")]
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether every output is an array, so that there are values to go on with where the kernel fails."""
+        return len(self.output_avals) == len(jax.tree.leaves(self.outputs))
 
 
 @dataclass(eq=False)

@@ -337,7 +337,7 @@ class Probe:
             self.interpreter.touched.add(call.label)
             self.records.met_again(call)
             self._tell_modules(call)
-        if call.error is not None and self.records.caught_here(call.error):
+        if call.error is not None and (self.records.caught_here(call.error) or not kernel.has_outputs):
             raise call.error
         outs = self._staged(call, flat) if jaxseam.is_tracing(flat) else self._eager(call, flat)
         return jax.tree.unflatten(jax.tree.structure(kernel.outputs), outs)
