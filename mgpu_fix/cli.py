@@ -247,6 +247,9 @@ def check(
     ignore: Ignore = "",
     golden: GoldenFolder = "",
     oracle_python: OraclePython = "",
+    emit_repro: Annotated[
+        str, typer.Option(metavar="FILE", help="Write a script that raises the first error and does nothing else.")
+    ] = "",
 ) -> int:
     """Run the files once and say what fails and which rule knows it. Changes nothing."""
     from mgpu_fix import commands
@@ -254,7 +257,10 @@ def check(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore))
-    tasks = [Task(group, "check", options, program, goldens=golden) for group, program in runs.programs(files)]
+    tasks = [
+        Task(group, "check", options, program, goldens=golden, reproducer=emit_repro)
+        for group, program in runs.programs(files)
+    ]
     return commands.repair(tasks, output, _early, oracle_python)
 
 
@@ -380,7 +386,7 @@ def run(early: "Observer | None" = None) -> int:
 
 #: what to do, and to what, no file says
 _ASKED = {
-    *("files", "paths", "query", "as_json", "diff", "check_only", "update_golden", "since", "to", "jobs"),
+    *("files", "paths", "query", "as_json", "diff", "check_only", "update_golden", "since", "to", "jobs", "emit_repro"),
     "interactive",
     *("run_", "module", "call", "arg"),
 }

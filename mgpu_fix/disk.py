@@ -79,8 +79,8 @@ def write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]]) -> dict[str,
     return {}
 
 
-def write_golden(path: Path, data: bytes) -> str:
-    """Write a golden, whole or not at all; returns why it could not be written, empty where it was."""
+def write_new(path: Path, data: bytes) -> str:
+    """Write a file of ours, whole or not at all; returns why it could not be written, empty where it was."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():

@@ -250,7 +250,9 @@ class Engine:
             elif failure.caught:
                 problem.reason = "caught by the program; --include-caught fixes it"
             elif rule is None:
-                problem.reason = "no rule for it yet"
+                problem.reason = "no rule for it yet" + (
+                    f"; raised by {failure.raised_at}" if failure.raised_at else ""
+                )
             elif _ignored(failure, rule, texts):
                 problem.reason, problem.ignored = "a comment says to ignore it", True
             elif not self.options.allows(rule):

@@ -3,6 +3,8 @@
 import functools
 import os
 import platform
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from mgpu_fix.model import FileReport, Fix, Observation, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.outcomes import merged, reports_of, reports_of_one, shows_nothing
+from mgpu_fix.reproduce import NoReproducerError, argument, reproducer
 from mgpu_fix.source import SourceFile, unified_diff
 from mgpu_fix.verify import Compare, Golden, Tolerance, compare_files, judge, tolerance, with_numbers
 
@@ -28,7 +31,8 @@ class Task:
     ``program`` tells how each file is run, its path is filled in; or, where it has a command, what is run for them all.
     ``given`` are new texts, by real path, to go on from: they are written if a run shows that no kernel is worse off.
     ``goldens`` is the folder of goldens, empty for the one beside each file; ``renew`` says that they are not held
-    against what is computed, but written anew.
+    against what is computed, but written anew. ``reproducer`` is a file for a script that raises an error of the
+    program's.
     """
 
     files: tuple[str, ...]
@@ -38,6 +42,7 @@ class Task:
     given: Mapping[str, SourceFile] = field(default_factory=dict)
     goldens: str = ""
     renew: bool = False
+    reproducer: str = ""
 
     @property
     def tolerance(self) -> Tolerance:
@@ -71,7 +76,7 @@ def carry_out(
             reports[name] = FileReport(name, "blocked", reason=str(e))
     originals = dict(sources)
     sources |= {path: source for path, source in task.given.items() if path in sources}
-    lost = ""
+    lost = reproduced = ""
     drafts: dict[str, tuple[Observation, golden.Draft]] = {}
     touched: dict[str, FileReport] = {}
     last = Observation("ok")
@@ -95,6 +100,8 @@ def carry_out(
         outcome = engine.repair() if task.mode in ("apply", "preview") else engine.diagnose()
         if task.mode == "verify" and held:
             outcome = replace(outcome, remaining=(*outcome.remaining, *golden.gaps(outcome.last, held)))
+        if task.reproducer and outcome.last.failures and not reproduced:
+            reproduced = _reproduce(task, name, run, outcome, sources, observer.python)
         if task.mode == "record" or task.renew:
             drafts[name] = _draft(run, outcome, engine.originals, compare)
         if task.given:
@@ -128,6 +135,10 @@ def carry_out(
             reports[name] = replace(reports[name], status="blocked", reason=reason)
     for name, (run_again, drafted) in drafts.items() if task.mode != "preview" else ():
         reports[name] = _record(task, reports[name], golden.place(name, task.goldens), drafted, run_again)
+    if task.reproducer:
+        first = reports[task.files[0]]
+        told = reproduced or f"nothing was written to {task.reproducer}, since nothing fails"
+        reports[task.files[0]] = replace(first, reason="; ".join(filter(None, (first.reason, told))))
     return Report(
         files=tuple(reports[name] for name in dict.fromkeys(task.files)),
         python=platform.python_version(),
@@ -170,7 +181,7 @@ def _record(task: Task, report: FileReport, path: Path, drafted: golden.Draft, r
     why = drafted.refused or ("" if drafted.calls else "no kernel has numbers to record")
     if not why:
         how = {"tool": f"mgpu-fix {__version__}", "jax": run.jax, "device": run.device, "draw_seed": DRAW_SEED}
-        why = disk.write_golden(path, golden.dump(drafted, run, how, task.tolerance))
+        why = disk.write_new(path, golden.dump(drafted, run, how, task.tolerance))
     if why:
         status = "partial" if report.fixes else "unfixed"
         return replace(report, status=status, reason="; ".join(filter(None, (report.reason, f"not recorded: {why}"))))
@@ -178,6 +189,41 @@ def _record(task: Task, report: FileReport, path: Path, drafted: golden.Draft, r
     told = f"{len(drafted.calls)} kernel call{'s' if several else ''} recorded in {disk.shown_path(str(path))}"
     told += "".join(f"; not recorded: {label}: {reason}" for label, reason in drafted.left)
     return replace(report, reason="; ".join(filter(None, (report.reason, told))))
+
+
+def _reproduce(
+    task: Task, name: str, run: Runner, outcome: Outcome, sources: Mapping[str, SourceFile], python: str
+) -> str:
+    """Write a script that raises the program's first error, if possible one that no rule knows; what became of it."""
+    unknown = {(r.type, r.message) for r in outcome.remaining if r.code is None}
+    failures = sorted(outcome.last.failures, key=lambda f: (f.type, f.message) not in unknown)
+    path = os.path.realpath(name)
+    source, program = sources[path], task.program
+    defined = {getattr(node, "name", "") for node in source.tree.body}
+    asked = program.call or "kernel"
+    at = outcome.last.failures.index(failures[0])
+    shapes = [", ".join(map(argument, c.avals)) for c in outcome.last.calls if at in c.failures]
+    examples = [(kernel, args) for kernel in outcome.last.callables for args in shapes]
+    if program.args:
+        examples.append((asked, ", ".join(map(argument, program.args))))
+    elif {asked, "example_args"} <= defined:
+        examples.append((asked, "*example_args()"))
+    try:
+        script = reproducer(source, failures[0], lambda data: run({path: data}, ()), examples)
+    except NoReproducerError as e:
+        return f"no reproducer was written: {e}"
+    with tempfile.TemporaryDirectory() as folder:
+        # Away from the user's modules, and without us.
+        (file := Path(folder, "reproducer.py")).write_text(script, encoding="utf-8")
+        env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        ran = subprocess.run(
+            [python, "-P", str(file)], capture_output=True, text=True, cwd=folder, env=env, check=False
+        )
+    last = (ran.stderr.strip().splitlines() or ["it ends without one"])[-1]
+    if failures[0].type not in ran.stderr or ran.returncode != 1:
+        return f"no reproducer was written, since by itself it ends otherwise: {last[:160]}"
+    why = disk.write_new(Path(task.reproducer), script.encode())
+    return f"{why}" if why else f"{task.reproducer} raises it in a fresh process"
 
 
 def _run(

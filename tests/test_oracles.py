@@ -153,7 +153,7 @@ def saved(tmp_path: Path) -> Path:
     drafted = golden.draft(first, again, verify.compare_files)
     assert not drafted.refused
     path = golden.place(str(tmp_path / "program.py"))
-    assert disk.write_golden(path, golden.dump(drafted, again, {"jax": "0.12"}, verify.TOLERANCE)) == ""
+    assert disk.write_new(path, golden.dump(drafted, again, {"jax": "0.12"}, verify.TOLERANCE)) == ""
     return path
 
 

@@ -218,3 +218,19 @@ def test_two_programs_may_change_one_file(tmp_path: Path) -> None:
     ran = mgpu_fix("apply", "double.py", "triple.py", "helper.py", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout
     assert (tmp_path / "helper.py").read_text() == (helper + second).replace("return x_ref", "o_ref[...] = x_ref")
+
+
+def test_a_reproducer_raises_the_same_error_in_a_fresh_process(tmp_path: Path) -> None:
+    text = BROKEN.replace("return x_ref[...] * 2", "o_ref[...] = jnp.sort(x_ref[...])") + "print('unrelated')\n"
+    (tmp_path / "k.py").write_text(text)
+    ran = mgpu_fix("check", "k.py", "--emit-repro", "r.py", cwd=tmp_path)
+    assert "r.py raises it in a fresh process" in ran.stdout, ran.stdout
+    assert "unrelated" not in (tmp_path / "r.py").read_text()
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    alone = subprocess.run([sys.executable, tmp_path / "r.py"], capture_output=True, text=True, env=env, check=False)
+    assert alone.returncode == 1
+    assert "NotImplementedError: Unimplemented primitive in Pallas Mosaic GPU lowering: sort" in alone.stderr
+    (tmp_path / "k.py").write_text(FIXED)
+    ran = mgpu_fix("check", "k.py", "--emit-repro", "none.py", cwd=tmp_path)
+    assert "nothing was written to none.py, since nothing fails" in ran.stdout
+    assert not (tmp_path / "none.py").exists()
