@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import Output, OutputError, Progress, UsageError, is_terminal, say
 from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
-from mgpu_fix.model import to_json
+from mgpu_fix.model import Report, to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
 from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
@@ -27,33 +27,38 @@ ERRORS = (ObserverError, CatalogueError, UsageError, OutputError)
 
 def repair(task: Task, output: Output, observer: Observer | None, oracle_python: str = "") -> int:
     """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
+    with Progress(not output.quiet and is_terminal(sys.stderr)) as progress:
+        report = carried_out(task, observer, oracle_python, progress.say)
+    Teller(output, task.mode == "apply").whole(report)
+    return exit_code(report, task.mode)
+
+
+def carried_out(
+    task: Task,
+    observer: Observer | None = None,
+    oracle_python: str = "",
+    progress: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """What a task comes to, once it is known to make sense. Raises UsageError, ObserverError, CatalogueError."""
     _check(task.options)
     places = [golden.place(name, task.goldens) for name in task.files]
     shared = next((path for path in places if task.goldens and places.count(path) > 1), None)
     if shared:
         raise UsageError(f"--golden: two of the files would share {shared}")
-    with (
-        _running(observer) as running,
-        _oracle(oracle_python) as oracle,
-        Progress(not output.quiet and is_terminal(sys.stderr)) as progress,
-    ):
+    with _running(observer) as running, _oracle(oracle_python) as oracle:
         if task.options.require is VerifiedBy.COMPILED:
             why = running.unable_to_compile(task.program.arch or DESCRIBED)
             if why:
                 raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
-        report = carry_out(task, running, load(), progress.say, oracle)
-    Teller(output, task.mode == "apply").whole(report)
-    return exit_code(report, task.mode)
+        return carry_out(task, running, load(), progress, oracle)
 
 
 def explain(query: str, as_json: bool) -> int:
     """One rule's page: by code, by name, or by an error pasted as ``query`` or on standard input."""
-    catalogue = load()
-    named = catalogue.find(query) if query else None
     text = query or ("" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8", "replace"))
     if not text.strip():
         raise UsageError("nothing to explain; give a code, a name, or an error on standard input")
-    found = [named] if named else catalogue.recognise(text)
+    found = load().explaining(text)
     if not found:
         what = repr(query) if query else "this error"
         raise UsageError(f"no rule knows {what}; mgpu-fix rules lists them")
@@ -153,6 +158,8 @@ def codes(text: str) -> tuple[str, ...]:
 
 
 def _check(options: Options) -> None:
+    """Raises UsageError or CatalogueError where no rule, no fix or no proof is meant."""
+    load().named(",".join((*options.select, *options.ignore)))
     choices = sorted({choice for rule in load().rules for choice in rule.choices})
     if options.prefer and options.prefer not in choices:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")

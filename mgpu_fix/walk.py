@@ -12,16 +12,16 @@ SKIPPED = frozenset(
 
 def pallas_files(paths: Sequence[str]) -> list[str]:
     """The :func:`python_files` that speak of Pallas, and those that cannot be read, which is for others to say."""
-    found = []
-    for path in python_files(paths):
-        try:
-            data = _read(path)
-        except OSError:
-            found.append(path)
-        else:
-            if b"pallas" in data or b"mosaic" in data:
-                found.append(path)
-    return found
+    return [path for path in python_files(paths) if speaks_of_pallas(path)]
+
+
+def speaks_of_pallas(path: str) -> bool:
+    """Whether a file holds a word that each use of Pallas for GPUs needs; True where it cannot be read."""
+    try:
+        data = _read(path)
+    except OSError:
+        return True
+    return b"pallas" in data or b"mosaic" in data
 
 
 def _read(path: str) -> bytes:
