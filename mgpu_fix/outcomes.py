@@ -7,6 +7,7 @@ from dataclasses import replace
 from mgpu_fix import disk
 from mgpu_fix.engine import Outcome
 from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
+from mgpu_fix.source import Document
 
 
 def exit_code(report: Report, mode: str) -> int:
@@ -174,4 +175,38 @@ def merged(a: FileReport | None, b: FileReport) -> FileReport:
         remaining=remaining,
         kernels=(*a.kernels, *b.kernels),
         status=_status(bool(fixes), bool(remaining)),
+    )
+
+
+def placed(report: FileReport, document: Document) -> FileReport:
+    """What was said of a document's program, said of the document: its lines, and the names of its pieces."""
+    if document.file is document.program:
+        return report
+
+    def line(number: int | None) -> int | None:
+        return number and document.place(number)[0]
+
+    def label(number: int | None) -> str:
+        name = document.place(number)[1] if number else ""
+        return f", in {name}" if name else ""
+
+    def item(left: Remaining) -> Remaining:
+        here = left.path == report.path
+        reason = f"{left.reason}{label(left.line)}"
+        return replace(left, line=line(left.line), column=None, reason=reason) if here else left
+
+    fixes = (
+        replace(fix, line=line(fix.line), column=None, title=f"{fix.title}{label(fix.line)}") for fix in report.fixes
+    )
+    kernels = (
+        replace(kernel, line=line(kernel.line)) if kernel.path == report.path else kernel for kernel in report.kernels
+    )
+    unread = f"{len(document.left_out)} left as they are: {document.left_out[0]}" if document.left_out else ""
+    return replace(
+        report,
+        reason="; ".join(filter(None, (report.reason, unread))),
+        fixes=tuple(fixes),
+        kernels=tuple(kernels),
+        remaining=tuple(map(item, report.remaining)),
+        notes=tuple(map(item, report.notes)),
     )

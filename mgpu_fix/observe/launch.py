@@ -47,6 +47,9 @@ def prepare(command: Command, pytest: Callable[[Command], None]) -> tuple[types.
     path = os.path.abspath(command.path)
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     module = _main_module(__file__=path, __cached__=None)
+    if path.endswith(".ipynb"):
+        # What IPython gives to each notebook, for want of it.
+        module.__dict__["display"] = print
     return module, lambda: exec(compile(_read(path), path, "exec"), module.__dict__)
 
 
