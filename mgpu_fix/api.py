@@ -41,7 +41,7 @@ def apply(
     do not fit together, ObserverError where nothing can be run, CatalogueError where the rules do not load.
     """
     program = commands.program(run, None, call, tuple(args), reference=reference, arch=arch, timeout=timeout)
-    with _signals_kept():
+    with signals_kept():
         return commands.carried_out(Task(_names(files), "apply" if write else "preview", options, program))
 
 
@@ -80,7 +80,7 @@ def _names(files: Files) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
+def signals_kept() -> Iterator[None]:
     """A command ignores interrupts once it writes, since it ends then; whoever calls us goes on."""
     if threading.current_thread() is not threading.main_thread():
         yield

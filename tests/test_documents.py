@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,7 +245,6 @@ def test_markdown_is_not_run(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_still_a_notebook(tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat")
     before = dumped(*(cell(c["source"], c["cell_type"], id=c["id"]) for c in CELLS))
     after = changed(document("n.ipynb", before), "y = 7", "y = 8")
     for text in (before, after):

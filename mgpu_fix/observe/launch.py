@@ -45,7 +45,7 @@ def prepare(command: Command, pytest: Callable[[Command], None]) -> tuple[types.
     # As the interpreter does: the arguments as they were given, the file by its absolute path.
     sys.argv = [command.path, *command.argv]
     path = os.path.abspath(command.path)
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    sys.path.insert(0, os.getcwd() if command.local else os.path.dirname(os.path.realpath(path)))
     module = _main_module(__file__=path, __cached__=None)
     if path.endswith(".ipynb"):
         # What IPython gives to each notebook, for want of it.

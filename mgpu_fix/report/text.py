@@ -66,7 +66,7 @@ class TextReport:
     def _fix(self, fix: Fix) -> Iterator[str]:
         place = f"line {fix.line}" if fix.line is not None else "a line made by an earlier fix"
         yield f"  {self.paint(fix.code, 'cyan')} {fix.name}, {place}{f', kernel {fix.kernel}' if fix.kernel else ''}"
-        yield f"    {fix.title} [{fix.applicability.value}, {_PROVEN[fix.verified_by]}]"
+        yield f"    {fix.title} [{fix.applicability.value}, {PROVEN[fix.verified_by]}]"
         if fix.cost:
             yield f"    cost: {fix.cost}"
         for tried in fix.tried:
@@ -122,7 +122,8 @@ _ORACLE = {
     Oracle.REFERENCE: "its reference, run by the interpreter",
     Oracle.ORIGINAL: "the interpreter's run of what your original means",
 }
-_PROVEN = {
+#: what is said of a fix's proof
+PROVEN = {
     None: "unverified",
     VerifiedBy.GOLDEN: "equal to its golden file",
     VerifiedBy.GPU: "proven on the GPU",

@@ -14,7 +14,7 @@ from mgpu_fix.source.file import SourceError, SourceFile, apply_edits
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)")
 #: stands before each piece in the program
-_MARK = re.compile(r"^# mgpu-fix: piece (\d+)(?:\r\n|\n|\r)", re.M)
+_MARK = re.compile(r"^# mgpu-fix: (cell \d+|\d+)(?:\r\n|\n|\r)", re.M)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Document:
         for number, piece in enumerate(pieces):
             # Where it can, a line has the same number in the program and in the file.
             empty = [file.newline] * max(piece.line(0) - 2 - len(lines), 0)
-            lines += [*empty, f"# mgpu-fix: piece {number}{file.newline}"]
+            lines += [*empty, f"# mgpu-fix: {piece.label or number}{file.newline}"]
             if number:
                 self._tails[-1] += "".join(empty)
             self._starts.append(len(lines) + 1)
@@ -67,7 +67,7 @@ class Document:
         if program.data == self.program.data:
             return self.file
         head, *found = _MARK.split(program.text)
-        if head != self._head or found[::2] != [str(number) for number in range(len(self.pieces))]:
+        if head != self._head or found[::2] != [p.label or str(n) for n, p in enumerate(self.pieces)]:
             raise SourceError("the change does not lie in one cell")
         edits = []
         for piece, tail, text in zip(self.pieces, self._tails, found[1::2], strict=True):
