@@ -164,6 +164,11 @@ x = 2
       return x
   ```
 
+```python
+  if x:
+      x = 4
+```
+
 ~~~~ python title="x = 1"
 x = '''
 ```
@@ -181,7 +186,13 @@ x = 6
 ````
 
 ```python
-f(..., x=1, ...)
+def g(...):
+    ...
+    f(..., x=9, ...)
+```
+
+```python
+g(x=1,
 ```
 
 ```pycon
@@ -193,7 +204,7 @@ x = 8"""
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize("old", ["import a", "x = 2", "    x = 3", "x = '''", "x = 8"])
+@pytest.mark.parametrize("old", ["import a", "x = 2", "    x = 3", "x = 4", "x = '''", "x=9", "x = 8"])
 def test_markdown_keeps_every_byte_outside_the_line_that_changes(old: str, newline: str) -> None:
     before = MARKDOWN.replace("\n", newline)
     new = f"{old.replace('a', 'b').replace('x', 'y')}"
@@ -206,11 +217,13 @@ def test_only_complete_python_counts_and_lines_keep_their_numbers() -> None:
         "x = 1",
         "x = 2",
         "    x = 3",
+        "    x = 4",
         "x = '''",
         "x = 8",
     ]
+    assert "def g(*_0):\n    ...\n    f(*_0, x=9, *_0)\n" in doc.program.text
     assert [n for n, row in enumerate(doc.program.text.splitlines(), 1) if "x = 8" in row] == [MARKDOWN.count("\n") + 1]
-    assert [text.partition(":")[0] for text in doc.left_out] == ["the block at line 43"]
+    assert [text.partition(":")[0] for text in doc.left_out] == ["the block at line 54"]
 
 
 OLD = "kernel = plgpu.kernel(body, out_shape=x, grid=(1,))\n"
@@ -235,6 +248,15 @@ def test_upgrade_reads_the_imports_of_the_cells_before(tmp_path: Path) -> None:
     subprocess.run(["git", "apply", "-R", "-"], input=diffed.stdout, text=True, cwd=tmp_path, check=True)
     assert OLD in (tmp_path / "t.md").read_text()
     assert mgpu_fix("upgrade", "--to", "0.12.0", "--check", ".", cwd=tmp_path).returncode == 1
+
+
+def test_a_page_of_mosaic_gpu_may_take_its_imports_for_granted(tmp_path: Path) -> None:
+    old = f"With `mosaic_gpu`:\n```python\ndef f(...):\n  return {OLD.partition(' = ')[2]}```\n"
+    (tmp_path / "t.md").write_text(old)
+    (tmp_path / "triton.md").write_text(old.replace("mosaic_gpu", "pallas"))
+    assert mgpu_fix("upgrade", "--to", "0.12.0", ".", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "t.md").read_text() == old.replace("out_shape", "out_type")
+    assert (tmp_path / "triton.md").read_text() == old.replace("mosaic_gpu", "pallas")
 
 
 def test_markdown_is_not_run(tmp_path: Path) -> None:

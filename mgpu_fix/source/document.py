@@ -33,29 +33,36 @@ class Piece:
 class Document:
     """A file on the disk and its Python as one ``program``, which has the file's path.
 
-    ``left_out`` says which pieces are not in it, and why. ``runs`` says that the program is meant to be run.
+    ``left_out`` says which pieces are not in it, and why, ``head`` is a line of it that the file takes for granted.
+    ``runs`` says that the program is meant to be run.
     Raises SourceError where the pieces make no program.
     """
 
     def __init__(
-        self, file: SourceFile, pieces: Sequence[Piece], left_out: Sequence[str] = (), runs: bool = True
+        self,
+        file: SourceFile,
+        pieces: Sequence[Piece],
+        left_out: Sequence[str] = (),
+        head: str = "",
+        runs: bool = True,
     ) -> None:
         self.file, self.pieces, self.left_out, self.runs = file, pieces, tuple(left_out), runs
         #: what follows the code of each piece: the end of its last line, and empty lines
         self._tails: list[str] = []
-        lines: list[str] = []
+        lines = [f"{head}{file.newline}"] if head else []
         self._starts: list[int] = []
         for number, piece in enumerate(pieces):
             # Where it can, a line has the same number in the program and in the file.
             empty = [file.newline] * max(piece.line(0) - 2 - len(lines), 0)
-            lines += [*empty, f"# mgpu-fix: {piece.label or number}{file.newline}"]
             if number:
                 self._tails[-1] += "".join(empty)
+            else:
+                self._head = "".join((*lines, *empty))
+            lines += [*empty, f"# mgpu-fix: {piece.label or number}{file.newline}"]
             self._starts.append(len(lines) + 1)
             end = "" if _ends_line(piece.code) else file.newline
             lines += _LINE.findall(piece.code + end)
             self._tails.append(end)
-        self._head = file.newline * (self._starts[0] - 2) if pieces else ""
         self.program = SourceFile(file.path, "".join(lines).encode())
         _ = self.program.tree
 
