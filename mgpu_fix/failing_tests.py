@@ -1,5 +1,6 @@
 """Failing tests, run again under the probe, and what is to be said of their kernels. Writes nothing."""
 
+import functools
 import os
 import re
 import shlex
@@ -15,6 +16,11 @@ from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.report.text import TextReport
 from mgpu_fix.walk import SKIPPED, speaks_of_pallas
+
+#: exit status of a pytest that collects nothing
+_NO_TESTS = 5
+
+_uses_pallas = functools.cache(uses_pallas)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Repairs:
     def of(self, nodeid: str, message: str) -> Told | None:
         """What to say of a test that fails with ``message``; None where its kernels have no part in it."""
         file, _, test = nodeid.partition("::")
-        if uses_pallas(self.root / file) is False:
+        if _uses_pallas(self.root / file) is False:
             return None
         # One test fails in the same way with all its parameters, as a rule; each would take seconds.
         key = (f"{file}::{test.partition('[')[0]}", re.sub(r"\d+", "#", message))
@@ -70,13 +76,14 @@ class Repairs:
         try:
             seen = self.observer.observe(program)
             if not seen.failures:
-                return None
+                unseen = seen.status in ("timeout", "crashed", "blocked") or seen.exit_code == _NO_TESTS
+                return _excuse(seen.reason) if unseen else None
             files = self._editable(seen.loaded, seen.failures)
             if not files:
                 return None
             report = carry_out(Task(files, "preview", program=program), self.observer, load(), lambda text: None)
         except (ObserverError, CatalogueError) as e:
-            return Told(f"mgpu-fix cannot run this test: {e}", (("mgpu_fix.error", str(e)),))
+            return _excuse(str(e))
         return _told(replace(report, runs=report.runs - earlier))
 
     def _editable(self, loaded: Sequence[str], failures: Sequence[Failure]) -> tuple[str, ...]:
@@ -90,6 +97,10 @@ class Repairs:
             if path in blamed or speaks_of_pallas(path):
                 found.append(path)
         return tuple(found)
+
+
+def _excuse(reason: str) -> Told:
+    return Told(f"mgpu-fix cannot see what this test does: {reason}", (("mgpu_fix.error", reason),))
 
 
 def _told(report: Report) -> Told | None:

@@ -61,8 +61,11 @@ STYLES = {
     "spaced": {"indent": None},
     "tabs": {"indent": "\t"},
 }
+#: what stands where JSON ends a line
+ENDS = ("\n", "\r\n")
 
 
+@pytest.mark.parametrize("end", ENDS, ids=["lf", "crlf"])
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
     ("old", "new", "number", "source"),
@@ -75,12 +78,14 @@ STYLES = {
     ids=["a line", "one more line", "the last line", "one text"],
 )
 def test_a_notebook_keeps_every_byte_outside_the_source_that_changes(
-    style: str, old: str, new: str, number: int, source: Any
+    style: str, end: str, old: str, new: str, number: int, source: Any
 ) -> None:
-    before = dumped(*CELLS, **STYLES[style])
+    before = dumped(*CELLS, **STYLES[style]).replace("\n", end)
     expected = list(CELLS)
     expected[number] = {**CELLS[number], "source": source}
-    assert changed(document("n.ipynb", before), old, new) == dumped(*expected, **STYLES[style])
+    doc = document("n.ipynb", before)
+    assert doc.program.newline == "\n"
+    assert changed(doc, old, new) == dumped(*expected, **STYLES[style]).replace("\n", end)
 
 
 def test_lines_of_a_cell_that_stay_keep_their_spelling() -> None:
@@ -99,8 +104,8 @@ def test_a_line_of_the_program_has_the_number_that_it_has_in_the_file() -> None:
 
 
 def test_a_cell_that_is_no_python_is_left_out_and_said_to_be() -> None:
-    left_out = document("n.ipynb", dumped(*CELLS)).left_out
-    assert [text.partition(":")[0] for text in left_out] == ["cell 3", "cell 7"]
+    left_out = document("n.ipynb", dumped(*CELLS, cell(["a = '\ud800'"]), ensure_ascii=True)).left_out
+    assert [text.partition(":")[0] for text in left_out] == ["cell 3", "cell 7", "cell 8"]
 
 
 @pytest.mark.parametrize(

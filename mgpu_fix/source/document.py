@@ -47,20 +47,23 @@ class Document:
         runs: bool = True,
     ) -> None:
         self.file, self.pieces, self.left_out, self.runs = file, pieces, tuple(left_out), runs
-        #: what follows the code of each piece: the end of its last line, and empty lines
-        self._tails: list[str] = []
-        lines = [f"{head}{file.newline}"] if head else []
+        # That of the code, which in a notebook is not that of the file.
+        newline = SourceFile(file.path, "".join(piece.code for piece in pieces).encode()).newline
+        lines = [f"{head}{newline}"] if head else []
+        #: what stands before the first piece, and what follows the code of each: the end of its last line, empty lines
+        self._head, self._tails = "", list[str]()
+        #: line of the program at which the code of each begins
         self._starts: list[int] = []
         for number, piece in enumerate(pieces):
             # Where it can, a line has the same number in the program and in the file.
-            empty = [file.newline] * max(piece.line(0) - 2 - len(lines), 0)
+            empty = [newline] * max(piece.line(0) - 2 - len(lines), 0)
             if number:
                 self._tails[-1] += "".join(empty)
             else:
                 self._head = "".join((*lines, *empty))
-            lines += [*empty, f"# mgpu-fix: {piece.label or number}{file.newline}"]
+            lines += [*empty, f"# mgpu-fix: {piece.label or number}{newline}"]
             self._starts.append(len(lines) + 1)
-            end = "" if _ends_line(piece.code) else file.newline
+            end = "" if _ends_line(piece.code) else newline
             lines += _LINE.findall(piece.code + end)
             self._tails.append(end)
         self.program = SourceFile(file.path, "".join(lines).encode())

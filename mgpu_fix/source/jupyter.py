@@ -38,7 +38,7 @@ def notebook(file: SourceFile) -> Document:
         whole = json.loads(text)
     except ValueError as e:
         raise SourceError(f"not JSON: {e}") from None
-    if not isinstance(whole, dict) or whole.get("nbformat") != 4 or not isinstance(whole.get("cells"), list):
+    if not isinstance(whole, dict) or whole.get("nbformat") != 4 or not _are_cells(whole.get("cells")):
         raise SourceError("not a notebook of format 4")
     language = _language(whole.get("metadata"))
     if language != "python":
@@ -48,7 +48,7 @@ def notebook(file: SourceFile) -> Document:
     pieces: list[Piece] = []
     left_out: list[str] = []
     for number, cell in enumerate(_elements(text, cells.start), 1):
-        if cell.value.get("cell_type") != "code" or "source" not in cell.value:
+        if cell.value["cell_type"] != "code":
             continue
         label, source = f"cell {number}", dict(_members(text, cell.start))["source"]
         code = _python(_joined(source.value))
@@ -60,10 +60,25 @@ def notebook(file: SourceFile) -> Document:
     return Document(file, pieces, left_out)
 
 
+def _are_cells(found: Any) -> bool:
+    """As far as anything here depends on it."""
+    return isinstance(found, list) and all(
+        isinstance(cell, dict) and isinstance(cell.get("cell_type"), str) and _is_source(cell.get("source"))
+        for cell in found
+    )
+
+
+def _is_source(found: Any) -> bool:
+    return isinstance(found, str) or (isinstance(found, list) and all(isinstance(line, str) for line in found))
+
+
 def _language(metadata: Any) -> str:
-    known = metadata if isinstance(metadata, dict) else {}
-    named = known.get("kernelspec", {}).get("language") or known.get("language_info", {}).get("name") or "python"
-    return str(named).lower()
+    """The language of the kernel, or of what was last run; Python's where neither says one."""
+    for part, name in (("kernelspec", "language"), ("language_info", "name")):
+        said = metadata.get(part) if isinstance(metadata, dict) else None
+        if isinstance(said, dict) and isinstance(said.get(name), str):
+            return str(said[name]).lower()
+    return "python"
 
 
 def _joined(source: Any) -> str:
