@@ -68,7 +68,8 @@ class Repairs:
         if told is None:
             return None
         text = f"It fails as {first} does. Of that this was found, and it was not run for this test:\n{told.text}"
-        return Told(text, (*told.properties, ("mgpu_fix.same_as", first)))
+        unproven = (item for item in told.properties if item[0] != "mgpu_fix.verified_by")
+        return Told(text, (*unproven, ("mgpu_fix.same_as", first)))
 
     def _found(self, nodeid: str) -> Told | None:
         program = Program("", replace(self.command, only=(nodeid,)))

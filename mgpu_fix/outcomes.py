@@ -187,17 +187,20 @@ def placed(report: FileReport, document: Document) -> FileReport:
         return number and document.place(number)[0]
 
     def label(number: int | None) -> str:
-        name = document.place(number)[1] if number else ""
-        return f", in {name}" if name else ""
+        return document.place(number)[1] if number else ""
 
     def item(left: Remaining) -> Remaining:
-        here = left.path == report.path
-        reason = f"{left.reason}{label(left.line)}"
-        return replace(left, line=line(left.line), column=None, reason=reason) if here else left
+        if left.path != report.path:
+            return left
+        name = label(left.line)
+        reason = f"in {name}: {left.reason}" if name else left.reason
+        return replace(left, line=line(left.line), column=None, reason=reason)
 
-    fixes = (
-        replace(fix, line=line(fix.line), column=None, title=f"{fix.title}{label(fix.line)}") for fix in report.fixes
-    )
+    def fixed(fix: Fix) -> Fix:
+        name = label(fix.line)
+        title = f"{fix.title}, in {name}" if name else fix.title
+        return replace(fix, line=line(fix.line), column=None, title=title)
+
     kernels = (
         replace(kernel, line=line(kernel.line)) if kernel.path == report.path else kernel for kernel in report.kernels
     )
@@ -205,7 +208,7 @@ def placed(report: FileReport, document: Document) -> FileReport:
     return replace(
         report,
         reason="; ".join(filter(None, (report.reason, unread))),
-        fixes=tuple(fixes),
+        fixes=tuple(map(fixed, report.fixes)),
         kernels=tuple(kernels),
         remaining=tuple(map(item, report.remaining)),
         notes=tuple(map(item, report.notes)),

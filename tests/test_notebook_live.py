@@ -65,6 +65,7 @@ def test_lines_are_those_of_the_file(folder: Path) -> None:
     [left] = file["remaining"]
     assert "return x_ref" in rows[left["line"] - 1]
     assert left["column"] is None
+    assert left["reason"].startswith("in cell 3: a fix is known")
     assert (
         file["reason"]
         == f"the program stops: ValueError: mine (line {rows.index(next(r for r in rows if 'mine' in r)) + 1})"
