@@ -45,7 +45,7 @@ def test_renamed(n):
     def body(x_ref, o_ref):
         o_ref[...] = x_ref[...] * n
 
-    lower(plgpu.kernel(body, out_shape=OUT))
+    lower(pl.kernel(body, out_shape=OUT, mesh=plgpu.Mesh()))
 
 
 def test_passes():
@@ -95,7 +95,7 @@ def test_failing_tests_show_proven_diffs_and_others_are_left_alone(folder: Path,
     ran = session(folder, *workers, "test_kernels.py")
     assert "4 failed, 1 passed, 1 xfailed" in ran.stdout, ran.stdout + ran.stderr
     assert "+    o_ref[...] = x_ref[...] * 2  # twice\n" in ran.stdout
-    assert "+    lower(plgpu.kernel(body, out_type=OUT))\n" in ran.stdout
+    assert "+    lower(pl.kernel(body, out_type=OUT, mesh=plgpu.Mesh()))\n" in ran.stdout
     assert "A body has no return value" in ran.stdout
     # The other parameter is told of, and not run.
     assert "It fails as test_kernels.py::test_renamed[" in ran.stdout
