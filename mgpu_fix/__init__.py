@@ -6,11 +6,14 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mgpu_fix.api import Options, apply, check, explain
+    from mgpu_fix.api import CatalogueError, ObserverError, Options, UsageError, apply, check, explain
     from mgpu_fix.notebook import load_ipython_extension, unload_ipython_extension
 
 __all__ = [
+    "CatalogueError",
+    "ObserverError",
     "Options",
+    "UsageError",
     "__version__",
     "apply",
     "check",
@@ -21,10 +24,9 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_FROM = {
-    **dict.fromkeys(("Options", "apply", "check", "explain"), "api"),
-    **dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "notebook"),
-}
+_FROM = dict.fromkeys(__all__, "api") | dict.fromkeys(
+    ("load_ipython_extension", "unload_ipython_extension"), "notebook"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from mgpu_fix import commands
-from mgpu_fix.catalogue import Rule, load
+from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import UsageError
 from mgpu_fix.engine import Options
 from mgpu_fix.model import Report
+from mgpu_fix.observe import ObserverError
 from mgpu_fix.repair import Task
 
-__all__ = ["Options", "apply", "check", "explain"]
+__all__ = ["CatalogueError", "ObserverError", "Options", "UsageError", "apply", "check", "explain"]
 
 #: one file or several
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

@@ -9,7 +9,6 @@ import pytest
 from test_repair_live import BROKEN, FIXED
 
 import mgpu_fix
-from mgpu_fix.console import UsageError
 
 
 def test_importing_the_package_loads_nothing() -> None:
@@ -34,10 +33,12 @@ def test_explain_takes_a_code_a_name_and_an_error() -> None:
 
 
 def test_arguments_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(UsageError, match="needs --call"):
+    with pytest.raises(mgpu_fix.UsageError, match="needs --call"):
         mgpu_fix.apply("k.py", args=("f32[2]",))
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(mgpu_fix.UsageError, match="no file"):
         mgpu_fix.check([])
+    with pytest.raises(mgpu_fix.CatalogueError, match="MGF999"):
+        mgpu_fix.check("k.py", options=mgpu_fix.Options(ignore=("MGF999",)))
 
 
 @pytest.mark.live
