@@ -1,6 +1,8 @@
 """Automatic, verified repair of JAX Pallas kernels for NVIDIA GPUs (Mosaic GPU).
 
 :func:`apply`, :func:`check` and :func:`explain` are the library; ``%load_ext mgpu_fix`` is for notebooks.
+
+To pytest, which rewrites the asserts of packages that hold a plugin: PYTEST_DONT_REWRITE, since runs have it imported.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,7 +63,9 @@ class Repairs:
         # One test fails in the same way with all its parameters, as a rule; each would take seconds.
         key = (f"{file}::{test.partition('[')[0]}", re.sub(r"\d+", "#", message))
         if key not in self._known:
-            self._known[key] = (nodeid, self._found(nodeid))
+            # The filters of the test's own warnings are none of ours.
+            with warnings.catch_warnings(action="ignore"):
+                self._known[key] = (nodeid, self._found(nodeid))
             return self._known[key][1]
         first, told = self._known[key]
         if told is None:

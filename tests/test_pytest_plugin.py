@@ -6,6 +6,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewriter
+
+import mgpu_fix
 
 KERNELS = """\
 import jax
@@ -49,7 +52,8 @@ def test_renamed(n):
 
 
 def test_passes():
-    print("passing tests run once", file=open("ran.txt", "a"))
+    with open("ran.txt", "a") as f:
+        print("passing tests run once", file=f)
 
 
 def test_of_something_else():
@@ -80,6 +84,11 @@ def test_it_loads_nothing_unless_asked() -> None:
     assert ran.stdout == "['mgpu_fix.pytest_plugin']\n"
 
 
+def test_an_installed_plugin_is_not_rewritten() -> None:
+    # pytest would warn, in each run of mgpu-fix, that the package is imported already.
+    assert AssertionRewriter.is_rewrite_disabled(mgpu_fix.__doc__ or "")
+
+
 @pytest.mark.live
 def test_without_the_option_nothing_is_said(folder: Path) -> None:
     ran = session(folder)
@@ -91,7 +100,8 @@ def test_without_the_option_nothing_is_said(folder: Path) -> None:
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_failing_tests_show_proven_diffs_and_others_are_left_alone(folder: Path, workers: tuple[str, ...]) -> None:
     # What is asked for of every session is in the file, and must not reach the sessions that are run for it.
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --mgpu-fix --junitxml=junit.xml\n")
+    # Nor may they, or what is done for them, meet a warning.
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --mgpu-fix --junitxml=junit.xml -W error\n")
     ran = session(folder, *workers, "test_kernels.py")
     assert "4 failed, 1 passed, 1 xfailed" in ran.stdout, ran.stdout + ran.stderr
     assert "+    o_ref[...] = x_ref[...] * 2  # twice\n" in ran.stdout
