@@ -1,5 +1,6 @@
 """Failing tests, run again under the probe, and what is to be said of their kernels. Writes nothing."""
 
+import contextlib
 import functools
 import os
 import re
@@ -9,6 +10,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 from mgpu_fix.catalogue import CatalogueError, load
 from mgpu_fix.model import Failure, Report
@@ -34,11 +37,12 @@ class Told:
 
 
 class Repairs:
-    """Repairs the kernels of failing tests, of a pytest that was given ``args`` and has its root at ``root``."""
+    """Repairs the kernels of failing tests, of a pytest that was so ``invoked`` and has its root at ``root``."""
 
-    def __init__(self, args: Sequence[str], root: Path) -> None:
+    def __init__(self, invoked: pytest.Config.InvocationParams, root: Path) -> None:
         here = os.getcwd() in map(os.path.abspath, sys.path)
-        self.command = Command("pytest", argv=tuple(map(str, args)), local=here)
+        self.command = Command("pytest", argv=tuple(map(str, invoked.args)), local=here)
+        self.folder = invoked.dir
         self.root = root
         self.observer = Observer()
         self._known: dict[tuple[str, str], tuple[str, Told | None]] = {}
@@ -64,7 +68,7 @@ class Repairs:
         key = (f"{file}::{test.partition('[')[0]}", re.sub(r"\d+", "#", message))
         if key not in self._known:
             # The filters of the test's own warnings are none of ours.
-            with warnings.catch_warnings(action="ignore"):
+            with warnings.catch_warnings(action="ignore"), contextlib.chdir(self.folder):
                 self._known[key] = (nodeid, self._found(nodeid))
             return self._known[key][1]
         first, told = self._known[key]

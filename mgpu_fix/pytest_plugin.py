@@ -28,27 +28,27 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("mgpu_fix") and not hasattr(config, "workerinput"):
         from mgpu_fix.failing_tests import Repairs
 
-        repairs = Repairs(config.invocation_params.args, config.rootpath)
+        repairs = Repairs(config.invocation_params, config.rootpath)
         config.add_cleanup(repairs.close)
         config.pluginmanager.register(_Told(repairs), "mgpu_fix_told")
 
 
 class _Told:
-    """Adds to reports, before anybody else is shown them."""
+    """Adds to reports, and tells at the end what can be done."""
 
     def __init__(self, repairs: "Repairs") -> None:
         self.repairs = repairs
-        self.properties: dict[str, list[tuple[str, str]]] = {}
+        self.failed: dict[str, pytest.TestReport] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._add(report)
-        # JUnit reads the properties of a test from the last of its reports.
-        mine = self.properties.get(report.nodeid, [])
-        report.user_properties = [*report.user_properties, *mine]
-        if report.when == "teardown":
-            self.properties.pop(report.nodeid, None)
+            self.failed.setdefault(report.nodeid, report)
+        if report.when == "teardown" and report.nodeid in self.failed:
+            # Only now has the test put back what it changed, as the working directory. JUnit reads the properties of a
+            # test from this last of its reports.
+            properties = self._add(self.failed.pop(report.nodeid))
+            report.user_properties = [*report.user_properties, *properties]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -61,10 +61,10 @@ class _Told:
             terminalreporter.section(_SECTION)
             terminalreporter.line(f"Nothing was written; this does it:\n{command}")
 
-    def _add(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+    def _add(self, report: pytest.TestReport | pytest.CollectReport) -> tuple[tuple[str, str], ...]:
         crash = getattr(report.longrepr, "reprcrash", None)
         told = self.repairs.of(report.nodeid, str(crash.message if crash else report.longrepr))
         if told is None:
-            return
+            return ()
         report.sections.append((_SECTION, told.text))
-        self.properties[report.nodeid] = list(told.properties)
+        return told.properties

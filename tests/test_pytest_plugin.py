@@ -39,7 +39,8 @@ def lower(f):
     jax.jit(f).trace(jnp.arange(128, dtype=jnp.float32)).lower(lowering_platforms=("cuda",))
 
 
-def test_double():
+def test_double(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     lower(kernel)
 
 
