@@ -25,7 +25,7 @@ def speaks_of_pallas(path: str) -> bool:
         data = _read(path)
     except OSError:
         return True
-    return b"pallas" in data or b"mosaic" in data
+    return b"pallas" in data or (b"mosaic" in data and b"jax" in data)
 
 
 def _read(path: str) -> bytes:

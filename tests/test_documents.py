@@ -115,12 +115,18 @@ def test_a_cell_that_is_no_python_is_left_out_and_said_to_be() -> None:
         "[]",
         '{"nbformat": 3, "cells": []}',
         '{"nbformat": 4}',
-        dumped().replace('"language": "python"', '"language": "R"'),
+        '{"nbformat": 4, "cells": [3]}',
+        '{"nbformat": 4, "cells": [{"cell_type": "code", "source": [3]}]}',
     ],
 )
-def test_what_is_no_notebook_of_python_is_refused(text: str) -> None:
+def test_what_is_no_notebook_is_refused(text: str) -> None:
     with pytest.raises(disk.Blocked):
         document("n.ipynb", text)
+
+
+def test_cells_of_another_language_are_left_alone() -> None:
+    doc = document("n.ipynb", dumped(cell("x = 1")).replace('"python",', '"R",'))
+    assert (doc.program.text, doc.left_out) == ("", ("all of it: its cells are r",))
 
 
 def test_a_change_that_reaches_over_cells_is_refused() -> None:
@@ -256,12 +262,12 @@ def test_upgrade_reads_the_imports_of_the_cells_before(tmp_path: Path) -> None:
 
 
 def test_a_page_of_mosaic_gpu_may_take_its_imports_for_granted(tmp_path: Path) -> None:
-    old = f"With `mosaic_gpu`:\n```python\ndef f(...):\n  return {OLD.partition(' = ')[2]}```\n"
+    old = f"With `jax.experimental.pallas.mosaic_gpu`:\n```python\ndef f(...):\n  return {OLD.partition(' = ')[2]}```\n"
     (tmp_path / "t.md").write_text(old)
-    (tmp_path / "triton.md").write_text(old.replace("mosaic_gpu", "pallas"))
+    (tmp_path / "triton.md").write_text(old.replace("mosaic_gpu", "triton"))
     assert mgpu_fix("upgrade", "--to", "0.12.0", ".", cwd=tmp_path).returncode == 0
     assert (tmp_path / "t.md").read_text() == old.replace("out_shape", "out_type")
-    assert (tmp_path / "triton.md").read_text() == old.replace("mosaic_gpu", "pallas")
+    assert (tmp_path / "triton.md").read_text() == old.replace("mosaic_gpu", "triton")
 
 
 def test_markdown_is_not_run(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class _Value:
 
 
 def notebook(file: SourceFile) -> Document:
-    """The code cells in their order. Raises SourceError where it is no notebook of Python's."""
+    """The code cells in their order. Raises SourceError where it is no notebook."""
     text = file.text
     try:
         whole = json.loads(text)
@@ -42,7 +42,7 @@ def notebook(file: SourceFile) -> Document:
         raise SourceError("not a notebook of format 4")
     language = _language(whole.get("metadata"))
     if language != "python":
-        raise SourceError(f"a notebook for {language}")
+        return Document(file, [], [f"all of it: its cells are {language}"])
     ascii_only = text.isascii() and bool(_ESCAPED.search(text))
     cells = dict(_members(text, _after_space(text, 0)))["cells"]
     pieces: list[Piece] = []
