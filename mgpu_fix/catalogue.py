@@ -81,6 +81,11 @@ class Rule(abc.ABC):
         """First line of the page."""
         return self.page.split("\n", 1)[0]
 
+    @property
+    def meaning(self) -> str:
+        """What the page says under *What it means*."""
+        return self.page.partition("## What it means\n")[2].partition("\n## ")[0].strip()
+
 
 class NoFix(Exception):
     """Raised by a rule that recognises a failure and cannot mend it; the message is the reason shown."""
@@ -124,6 +129,11 @@ class Catalogue:
         """Rules whose signatures occur in a pasted message or traceback, most specific first."""
         hits = [(len(s.message), r) for r in self.rules for s in r.signatures if _occurs(s, text)]
         return list(dict.fromkeys(r for _, r in sorted(hits, key=lambda h: -h[0])))
+
+    def explaining(self, query: str) -> list[Rule]:
+        """The rule of that code or name, else those that know the pasted error, most specific first."""
+        named = self.find(query.strip())
+        return [named] if named else self.recognise(query)
 
 
 def _occurs(signature: Signature, text: str) -> bool:

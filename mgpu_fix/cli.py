@@ -60,7 +60,10 @@ class Colour(enum.StrEnum):
 
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="Python files; only these are edited. Each is run as a script.")
+    list[str],
+    typer.Argument(
+        metavar="FILE...", help="Python files and notebooks; only these are edited. Each is run as a script."
+    ),
 ]
 Run = Annotated[
     str | None, typer.Option("--run", metavar="CMD", help="Run this once instead: 'pytest ...' or 'python ...'.")
@@ -293,7 +296,9 @@ def _golden(mode: str, files: list[str], runs: Runs, output: Output, folder: str
 @app.command()
 @_sharing(runs=_runs, output=_output)
 def upgrade(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Python files, and folders of them.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Python files, notebooks, Markdown, and folders.")
+    ],
     runs: Runs,
     output: Output,
     since: From = "",

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import Output, OutputError, Progress, UsageError, is_terminal, say
 from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
-from mgpu_fix.model import to_json
+from mgpu_fix.model import Fix, Report, to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
 from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
@@ -34,40 +34,46 @@ def repair(
     oracle_python: str = "",
     interactive: bool = False,
 ) -> int:
-    """``apply``, ``check`` and the commands about goldens: one program after the other, which differ in no option but
-    what is run. ``oracle_python`` is a Python that gives the numbers."""
+    """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
+    mode = tasks[0].mode
+    teller = Teller(output, mode == "apply")
+    accept = terminal(teller.text, sys.stderr) if interactive else None
+    with Progress(not output.quiet and is_terminal(sys.stderr) and not accept) as progress:
+        report = carried_out(tasks, observer, oracle_python, progress.say, accept or (lambda fix: True))
+    teller.whole(report)
+    return exit_code(report, mode)
+
+
+def carried_out(
+    tasks: Sequence[Task],
+    observer: Observer | None = None,
+    oracle_python: str = "",
+    progress: Callable[[str], None] = lambda text: None,
+    accept: Callable[[Fix], bool] = lambda fix: True,
+) -> Report:
+    """What tasks come to, once they are known to make sense: one program after the other, which differ in no option
+    but what is run. Raises UsageError, ObserverError, CatalogueError."""
     task = tasks[0]
     _check(task.options)
     places = [golden.place(name, task.goldens) for each in tasks for name in each.files]
     shared = next((path for path in places if task.goldens and places.count(path) > 1), None)
     if shared:
         raise UsageError(f"--golden: two of the files would share {shared}")
-    teller = Teller(output, task.mode == "apply")
-    accept = terminal(teller.text, sys.stderr) if interactive else None
-    with (
-        _running(observer) as running,
-        _oracle(oracle_python) as oracle,
-        Progress(not output.quiet and is_terminal(sys.stderr) and not accept) as progress,
-    ):
+    with _running(observer) as running, _oracle(oracle_python) as oracle:
         if task.options.require is VerifiedBy.COMPILED:
             why = running.unable_to_compile(task.program.arch or DESCRIBED)
             if why:
                 raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
-        asked = accept or (lambda fix: True)
-        reports = [carry_out(each, running, load(), progress.say, oracle, asked) for each in tasks]
-    report = replace(reports[-1], files=tuple(file for each in reports for file in each.files))
-    teller.whole(report)
-    return exit_code(report, task.mode)
+        reports = [carry_out(each, running, load(), progress, oracle, accept) for each in tasks]
+    return replace(reports[-1], files=tuple(file for each in reports for file in each.files))
 
 
 def explain(query: str, as_json: bool) -> int:
     """One rule's page: by code, by name, or by an error pasted as ``query`` or on standard input."""
-    catalogue = load()
-    named = catalogue.find(query) if query else None
     text = query or ("" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8", "replace"))
     if not text.strip():
         raise UsageError("nothing to explain; give a code, a name, or an error on standard input")
-    found = [named] if named else catalogue.recognise(text)
+    found = load().explaining(text)
     if not found:
         what = repr(query) if query else "this error"
         raise UsageError(f"no rule knows {what}; mgpu-fix rules lists them")
@@ -167,6 +173,8 @@ def codes(text: str) -> tuple[str, ...]:
 
 
 def _check(options: Options) -> None:
+    """Raises UsageError or CatalogueError where no rule, no fix or no proof is meant."""
+    load().named(",".join((*options.select, *options.ignore)))
     choices = sorted({choice for rule in load().rules for choice in rule.choices})
     if options.prefer and options.prefer not in choices:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")

@@ -6,19 +6,19 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mgpu_fix.source import SourceError, SourceFile
+from mgpu_fix.source import Document, SourceError, SourceFile
+from mgpu_fix.source.document import PythonFile
+from mgpu_fix.source.jupyter import notebook
+from mgpu_fix.source.markdown import markdown
+
+_KINDS: Mapping[str, Callable[[SourceFile], Document]] = {".ipynb": notebook, ".md": markdown}
 
 
 class Blocked(Exception):
     """A file that cannot be worked on; the message is the reason."""
-
-
-def read(name: str) -> SourceFile:
-    """A Python file, parsed. Raises Blocked."""
-    return parsed(name, read_bytes(name))
 
 
 def read_bytes(name: str) -> bytes:
@@ -35,15 +35,18 @@ def read_bytes(name: str) -> bytes:
         raise Blocked(f"it cannot be read: {e.strerror}") from None
 
 
-def parsed(name: str, data: bytes) -> SourceFile:
-    """The file of that name and those bytes. Raises Blocked where it is not Python."""
+def opened(name: str) -> Document:
+    """A file with its Python parsed. Raises Blocked."""
+    return parsed(name, read_bytes(name))
+
+
+def parsed(name: str, data: bytes) -> Document:
+    """The file of that name and those bytes, as its name tells what it is. Raises Blocked."""
     try:
-        source = SourceFile(os.path.realpath(name), data)
-        _ = source.tree
+        return _KINDS.get(os.path.splitext(name)[1], PythonFile)(SourceFile(os.path.realpath(name), data))
     except SourceError as e:
         place = f" (line {e.line})" if e.line else ""
         raise Blocked(f"{e}{place}") from None
-    return source
 
 
 def shown_path(path: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from mgpu_fix import disk
 from mgpu_fix.engine import Outcome
 from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
+from mgpu_fix.source import Document
 
 
 def exit_code(report: Report, mode: str) -> int:
@@ -174,4 +175,41 @@ def merged(a: FileReport | None, b: FileReport) -> FileReport:
         remaining=remaining,
         kernels=(*a.kernels, *b.kernels),
         status=_status(bool(fixes), bool(remaining)),
+    )
+
+
+def placed(report: FileReport, document: Document) -> FileReport:
+    """What was said of a document's program, said of the document: its lines, and the names of its pieces."""
+    if document.file is document.program:
+        return report
+
+    def line(number: int | None) -> int | None:
+        return number and document.place(number)[0]
+
+    def label(number: int | None) -> str:
+        return document.place(number)[1] if number else ""
+
+    def item(left: Remaining) -> Remaining:
+        if left.path != report.path:
+            return left
+        name = label(left.line)
+        reason = f"in {name}: {left.reason}" if name else left.reason
+        return replace(left, line=line(left.line), column=None, reason=reason)
+
+    def fixed(fix: Fix) -> Fix:
+        name = label(fix.line)
+        title = f"{fix.title}, in {name}" if name else fix.title
+        return replace(fix, line=line(fix.line), column=None, title=title)
+
+    kernels = (
+        replace(kernel, line=line(kernel.line)) if kernel.path == report.path else kernel for kernel in report.kernels
+    )
+    unread = f"{len(document.left_out)} left as they are: {document.left_out[0]}" if document.left_out else ""
+    return replace(
+        report,
+        reason="; ".join(filter(None, (report.reason, unread))),
+        fixes=tuple(map(fixed, report.fixes)),
+        kernels=tuple(kernels),
+        remaining=tuple(map(item, report.remaining)),
+        notes=tuple(map(item, report.notes)),
     )

@@ -30,7 +30,7 @@ def prove(
     no to. Raises ObserverError.
     """
     seen = {os.path.realpath(r.report.path): r for r in results if r.before}
-    given = {path: disk.parsed(path, r.after) for path, r in seen.items() if r.after != r.before}
+    given = {path: disk.parsed(path, r.after).program for path, r in seen.items() if r.after != r.before}
     files = tuple(r.report.path for r in seen.values())
     mode = "apply" if write else "preview"
     catalogue = load()

@@ -17,9 +17,9 @@ from mgpu_fix.levels import Oracle, VerifiedBy
 from mgpu_fix.model import FileReport, Fix, Observation, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
-from mgpu_fix.outcomes import merged, reports_of, reports_of_one, shows_nothing
+from mgpu_fix.outcomes import merged, placed, reports_of, reports_of_one, shows_nothing
 from mgpu_fix.reproduce import NoReproducerError, argument, reproducer
-from mgpu_fix.source import SourceFile, unified_diff
+from mgpu_fix.source import Document, SourceError, SourceFile, unified_diff
 from mgpu_fix.verify import Compare, Golden, Tolerance, compare_files, judge, tolerance, with_numbers
 
 
@@ -65,29 +65,35 @@ def carry_out(
     Raises ObserverError where programs cannot be run at all, and KeyboardInterrupt with no file touched by the program
     under way.
     """
-    sources: dict[str, SourceFile] = {}
+    documents: dict[str, Document] = {}
     reports: dict[str, FileReport] = {}
     # A file counts once, under the first of its names.
     task = replace(task, files=tuple({os.path.realpath(name): name for name in reversed(task.files)}.values())[::-1])
     for name in task.files:
         try:
-            sources[os.path.realpath(name)] = disk.read(name)
+            document = disk.opened(name)
+            if not document.runs:
+                raise disk.Blocked("nothing runs its Python; mgpu-fix upgrade brings it to a newer JAX")
+            documents[os.path.realpath(name)] = document
         except disk.Blocked as e:
             reports[name] = FileReport(name, "blocked", reason=str(e))
-    originals = dict(sources)
-    sources |= {path: source for path, source in task.given.items() if path in sources}
+    originals = {path: document.program for path, document in documents.items()}
+    # Python reads no notebook.
+    shown = {path: d.program.data for path, d in documents.items() if d.program is not d.file}
+    sources = originals | {path: source for path, source in task.given.items() if path in originals}
     lost = reproduced = ""
     drafts: dict[str, tuple[Observation, golden.Draft]] = {}
     touched: dict[str, FileReport] = {}
     last = Observation("ok")
     readable = [name for name in task.files if name not in reports]
     for name in readable[:1] if task.program.command else readable:
-        if not task.program.command and uses_pallas(Path(os.path.realpath(name))) is False:
+        path = os.path.realpath(name)
+        if not task.program.command and uses_pallas(Path(path), text=originals[path].data) is False:
             reports[name] = FileReport(name, "clean", reason="it does not use Pallas")
             continue
 
         # What earlier programs proved is not on the disk yet.
-        proven = {path: source.data for path, source in sources.items() if source.data != originals[path].data}
+        proven = shown | {path: source.data for path, source in sources.items() if source.data != originals[path].data}
         run = functools.partial(_run, observer, oracle, replace(task.program, path=name), proven)
         files = readable if task.program.command else [name]
         try:
@@ -105,7 +111,7 @@ def carry_out(
         if task.mode == "record" or task.renew:
             drafts[name] = _draft(run, outcome, engine.originals, compare)
         if task.given:
-            before = observer.observe(replace(task.program, path=name), {}, None)
+            before = observer.observe(replace(task.program, path=name), shown, None)
             outcome, worse = _held_against(before, outcome)
             lost = lost or worse
         last = outcome.last
@@ -127,9 +133,19 @@ def carry_out(
             name: report if report.status == "blocked" else FileReport(report.path, "unfixed", reason=lost)
             for name, report in reports.items()
         }
-    changes = {n: (originals[p], sources[p]) for n in task.files if (p := os.path.realpath(n)) in sources}
-    for name, (old, new) in changes.items():
-        reports[name] = replace(reports[name], diff=unified_diff(disk.shown_path(name), old.data, new.data))
+    changes: dict[str, tuple[SourceFile, SourceFile]] = {}
+    for name in task.files:
+        path = os.path.realpath(name)
+        if path in documents:
+            old = documents[path].file
+            try:
+                new = documents[path].written(sources[path])
+            except SourceError as e:
+                reports[name] = FileReport(reports[name].path, "blocked", reason=str(e))
+                continue
+            diff = unified_diff(disk.shown_path(name), old.data, new.data)
+            reports[name] = replace(placed(reports[name], documents[path]), diff=diff)
+            changes[name] = old, new
     if task.mode == "apply":
         for name, reason in disk.write_all({n: pair for n, pair in changes.items() if reports[n].diff}).items():
             reports[name] = replace(reports[name], status="blocked", reason=reason)

@@ -16,7 +16,8 @@ from mgpu_fix import __version__, disk
 from mgpu_fix.catalogue import Rule, load
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import FileReport, Fix, Report
-from mgpu_fix.source import Names, SourceFile, unified_diff
+from mgpu_fix.outcomes import placed
+from mgpu_fix.source import Document, Names, SourceError, SourceFile, unified_diff
 from mgpu_fix.upgrade import upgrade
 from mgpu_fix.versions import Window
 from mgpu_fix.walk import python_files
@@ -64,9 +65,9 @@ def carry_out(
             tell(result.report)
     if task.write:
         changes = {
-            r.report.path: (disk.parsed(r.report.path, r.before), disk.parsed(r.report.path, r.after))
+            r.report.path: (SourceFile(real, r.before), SourceFile(real, r.after))
             for r in results
-            if r.before != r.after
+            if r.before != r.after and (real := os.path.realpath(r.report.path))
         }
         reasons = disk.write_all(changes)
         results = [_blocked(r, reasons[r.report.path]) if r.report.path in reasons else r for r in results]
@@ -105,20 +106,22 @@ def _any(fix: Fix) -> bool:
 def _upgraded(task: Task, path: str, accept: Callable[[Fix], bool] = _any) -> Result:
     shown = disk.shown_path(path)
     try:
-        return _done(task, shown, disk.read(path), load().chosen(task.select, task.ignore), accept)
-    except disk.Blocked as e:
+        return _done(task, shown, disk.opened(path), load().chosen(task.select, task.ignore), accept)
+    except (disk.Blocked, SourceError) as e:
         reason = str(e)
     except RecursionError:
         reason = "its code is nested too deeply to be looked at"
     return Result(FileReport(shown, "blocked", reason=reason), Counter())
 
 
-def _done(task: Task, shown: str, source: SourceFile, rules: Sequence[Rule], accept: Callable[[Fix], bool]) -> Result:
+def _done(task: Task, shown: str, document: Document, rules: Sequence[Rule], accept: Callable[[Fix], bool]) -> Result:
+    source = document.program
     done = upgrade(source, rules, task.window, task.least, accept=accept)
     gone = imported(Names(source)) - imported(Names(done.source)) if done.fixes else set()
     wanted = _wanted(task.roots, source.path, gone) if gone else set()
     if wanted:
         done = upgrade(source, rules, task.window, task.least, wanted, accept)
+    after = document.written(done.source)
     fixed, left = bool(done.fixes), bool(done.remaining)
     status = ("partial" if left else "fixed") if fixed else "unfixed" if left else "clean"
     told = FileReport(
@@ -127,9 +130,9 @@ def _done(task: Task, shown: str, source: SourceFile, rules: Sequence[Rule], acc
         fixes=tuple(replace(fix, path=shown) for fix in done.fixes),
         remaining=tuple(replace(item, path=shown) for item in done.remaining),
         notes=tuple(replace(item, path=shown) for item in done.notes),
-        diff=unified_diff(shown, source.data, done.source.data),
+        diff=unified_diff(shown, document.file.data, after.data),
     )
-    return Result(told, done.symbols, source.data, done.source.data)
+    return Result(placed(told, document), done.symbols, document.file.data, after.data)
 
 
 def imported(names: Names) -> set[str]:

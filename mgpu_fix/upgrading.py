@@ -45,7 +45,8 @@ def upgrade(
         from mgpu_fix.catalogue import load
 
         load().chosen(chosen.select, chosen.ignore)
-    files = tuple(pallas_files(paths))
+    # Nothing runs the Python of Markdown.
+    files = tuple(path for path in pallas_files(paths) if not (program and path.endswith(".md")))
     if not files and output.text:
         say("" if output.quiet else "no file speaks of Pallas\n", sys.stderr if output.patch else sys.stdout)
         return 0

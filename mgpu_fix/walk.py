@@ -10,18 +10,22 @@ SKIPPED = frozenset(
 )
 
 
+#: Files that hold Python.
+SUFFIXES = (".py", ".ipynb", ".md")
+
+
 def pallas_files(paths: Sequence[str]) -> list[str]:
     """The :func:`python_files` that speak of Pallas, and those that cannot be read, which is for others to say."""
-    found = []
-    for path in python_files(paths):
-        try:
-            data = _read(path)
-        except OSError:
-            found.append(path)
-        else:
-            if b"pallas" in data or b"mosaic" in data:
-                found.append(path)
-    return found
+    return [path for path in python_files(paths) if speaks_of_pallas(path)]
+
+
+def speaks_of_pallas(path: str) -> bool:
+    """Whether a file holds a word that each use of Pallas for GPUs needs; True where it cannot be read."""
+    try:
+        data = _read(path)
+    except OSError:
+        return True
+    return b"pallas" in data or (b"mosaic" in data and b"jax" in data)
 
 
 def _read(path: str) -> bytes:
@@ -34,7 +38,7 @@ def _read(path: str) -> bytes:
 
 
 def python_files(paths: Sequence[str]) -> Iterator[str]:
-    """Python files in the order of their names: those named, whatever they are called, and those in folders named.
+    """Files with Python in the order of their names: those named, whatever they are called, and those in folders named.
 
     In folders ``.gitignore`` is respected, as far as it lies in them, symbolic links are not followed, and what holds
     no code of the project's own is left out. A path that does not exist is given back as it is.
@@ -65,7 +69,7 @@ def _files_in(folder: str, outer: Sequence[_Ignores]) -> Iterator[str]:
             if entry.name not in SKIPPED and not _is_ignored(f"{entry.path}/", ignores):
                 yield from _files_in(entry.path, ignores)
         elif (
-            entry.name.endswith(".py")
+            entry.name.endswith(SUFFIXES)
             and entry.is_file(follow_symlinks=False)
             and not (ignores and _is_ignored(entry.path, ignores))
         ):

@@ -3,12 +3,15 @@
 Whoever runs the tests, pytest or unittest, catches what they raise, so it is asked for here.
 """
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mgpu_fix.model import Check
 from mgpu_fix.observe import locate
+from mgpu_fix.observe.command import Command
 from mgpu_fix.observe.launch import Unusable
 from mgpu_fix.observe.probe import Probe
 from mgpu_fix.observe.values import first_line
@@ -28,6 +31,7 @@ _HERE: dict[str, object] = {
     "cacheclear": False,
     "xmlpath": None,
     "htmlpath": None,
+    "mgpu_fix": False,
 }
 #: the name of our plugin in a session of pytest
 _PLUGIN = "mgpu-fix"
@@ -140,13 +144,13 @@ class Checks:
 
         managers.load_setuptools_entrypoints = load  # type: ignore[attr-defined]
 
-    def run_pytest(self, args: list[str]) -> None:
+    def run_pytest(self, command: Command) -> None:
         """Run pytest in this process; leaves as pytest does, with its exit status."""
         try:
             import pytest
         except ImportError:
             raise Unusable("pytest is not installed beside mgpu-fix; install it with: pip install pytest") from None
-        code = int(pytest.main(args, plugins=[_plugin(self)]))
+        code = int(pytest.main(list(command.argv), plugins=[_plugin(self, command.only)]))
         if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR):
             raise Unusable(f"pytest itself ends with exit status {code}: {self._last_error()}")
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
@@ -170,9 +174,12 @@ def _before(owner: type, name: str, told: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-def _plugin(checks: Checks) -> Any:
-    """A plugin for one pytest session. Made where pytest is known to be there."""
+def _plugin(checks: Checks, only: Collection[str] = ()) -> Any:
+    """A plugin for one pytest session, of whose tests ``only`` those are run where it says any. Made where pytest is
+    known to be there."""
     import pytest
+
+    files = {nodeid.partition("::")[0] for nodeid in only}
 
     class Plugin:
         @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -189,6 +196,16 @@ def _plugin(checks: Checks) -> Any:
             if hasattr(config, "cache"):
                 # What failed under the probe is no news for the user's next --last-failed.
                 config.cache.set = lambda key, value: None  # type: ignore[method-assign]
+
+        def pytest_ignore_collect(self, collection_path: Path, config: "pytest.Config") -> bool | None:
+            if not only or collection_path.is_dir():
+                return None
+            return None if os.path.relpath(collection_path, config.rootpath).replace(os.sep, "/") in files else True
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_modifyitems(self, items: "list[pytest.Item]") -> None:
+            # A file that does not load is named itself.
+            items[:] = [i for i in items if not only or {i.nodeid, i.nodeid.partition("::")[0]} & set(only)]
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: "pytest.Item") -> Iterator[None]:

@@ -117,22 +117,23 @@ class Observer:
     def start(self) -> None:
         """Start the server if it is not running; returns at once."""
         if self._process is None:
-            self._process = subprocess.Popen(
-                # -P: the working directory is the user's, and may hold a random.py.
-                [self.python, "-P", start.__file__, "mgpu_fix.observe.server", self.folder],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=open(os.path.join(self.folder, "server.txt"), "wb"),  # noqa: SIM115 (the child's)
-                env=_environment(),
-                start_new_session=True,
-            )
+            with open(os.path.join(self.folder, "server.txt"), "wb") as said:
+                self._process = subprocess.Popen(
+                    # -P: the working directory is the user's, and may hold a random.py.
+                    [self.python, "-P", start.__file__, "mgpu_fix.observe.server", self.folder],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    env=_environment(),
+                    start_new_session=True,
+                )
 
     def close(self) -> None:
         """End the server and the run under way, and remove what they wrote."""
         if self._process is not None:
             # Between runs it has nothing to lose, and shutting JAX down politely takes half a second. During a run it
             # has a child to end first, which it does when its input closes.
-            assert self._process.stdin is not None
+            assert self._process.stdin is not None and self._process.stdout is not None
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             if self._running:
@@ -140,6 +141,7 @@ class Observer:
                     self._process.wait(2)
             self._process.kill()
             self._process.wait()
+            self._process.stdout.close()
             self._process = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

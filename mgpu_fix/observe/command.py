@@ -22,13 +22,15 @@ class CommandError(Exception):
 class Command:
     """What a command line runs. ``kind`` is script, module, code or pytest, and ``path`` accordingly a file, a module's
     name, the code itself, or nothing. ``local`` says that the working directory is on the path of pytest, as it is for
-    ``python -m pytest``; ``environment`` holds the assignments before the command."""
+    ``python -m pytest``, or of a script in place of its own; ``environment`` holds the assignments before the command.
+    ``only`` are node ids; where there are any, no other tests are run of what pytest collects."""
 
     kind: str
     path: str = ""
     argv: tuple[str, ...] = ()
     local: bool = False
     environment: tuple[tuple[str, str], ...] = ()
+    only: tuple[str, ...] = ()
 
 
 def parse(text: str) -> Command:

@@ -15,8 +15,8 @@ class Unusable(Exception):
     """What was asked for does not fit the program; the message says what to do."""
 
 
-def prepare(command: Command, pytest: Callable[[list[str]], None]) -> tuple[types.ModuleType, Callable[[], None]]:
-    """The program's main module, in place, and what runs the program; ``pytest`` runs tests with arguments.
+def prepare(command: Command, pytest: Callable[[Command], None]) -> tuple[types.ModuleType, Callable[[], None]]:
+    """The program's main module, in place, and what runs the program; ``pytest`` runs a command's tests.
 
     Raises whatever finding the program raises: the parent packages of a module are imported for it.
     """
@@ -41,12 +41,15 @@ def prepare(command: Command, pytest: Callable[[list[str]], None]) -> tuple[type
             program = os.path.join(os.path.dirname(sys.executable), "pytest")
             sys.argv = [program, *command.argv]
             sys.path.insert(0, os.getcwd() if command.local else os.path.dirname(program))
-            return _main_module(__file__=program), lambda: pytest(list(command.argv))
+            return _main_module(__file__=program), lambda: pytest(command)
     # As the interpreter does: the arguments as they were given, the file by its absolute path.
     sys.argv = [command.path, *command.argv]
     path = os.path.abspath(command.path)
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    sys.path.insert(0, os.getcwd() if command.local else os.path.dirname(os.path.realpath(path)))
     module = _main_module(__file__=path, __cached__=None)
+    if path.endswith(".ipynb"):
+        # What IPython gives to each notebook, for want of it.
+        module.__dict__["display"] = print
     return module, lambda: exec(compile(_read(path), path, "exec"), module.__dict__)
 
 

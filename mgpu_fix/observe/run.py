@@ -333,8 +333,11 @@ def _uses_jax_already(before: frozenset[str]) -> bool:
     return any(isinstance(v, types.ModuleType) and v.__name__.partition(".")[0] == "jax" for v in values)
 
 
-def uses_pallas(path: Path, seen: set[Path] | None = None) -> bool | None:
-    """Whether a program, or user code that it imports, speaks of Pallas; None if only a run can tell. Runs nothing."""
+def uses_pallas(path: Path, seen: set[Path] | None = None, text: bytes | None = None) -> bool | None:
+    """Whether a program, or user code that it imports, speaks of Pallas; None if only a run can tell. Runs nothing.
+
+    ``text`` is the program's where the file holds more than that.
+    """
     seen = set() if seen is None else seen
     if path in seen:
         return False
@@ -342,7 +345,7 @@ def uses_pallas(path: Path, seen: set[Path] | None = None) -> bool | None:
         return None
     seen.add(path)
     try:
-        data = path.read_bytes()
+        data = path.read_bytes() if text is None else text
         tree = ast.parse(data)
     except (OSError, SyntaxError, ValueError):
         return None

@@ -129,6 +129,7 @@ _ORACLE = {
     Oracle.REFERENCE: "its reference, run by the interpreter",
     Oracle.ORIGINAL: "the interpreter's run of what your original means",
 }
+#: what is said of a fix's proof
 PROVEN = {
     None: "unverified",
     VerifiedBy.GOLDEN: "equal to its golden file",

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mgpu_fix.source.document import Document
 from mgpu_fix.source.file import Overlap, SourceError, SourceFile, apply_edits, merge_edits
 from mgpu_fix.source.names import Names, find_function
 from mgpu_fix.source.udiff import line_before, unified_diff
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from mgpu_fix.source.splice import Splice
 
 __all__ = [
+    "Document",
     "Names",
     "Overlap",
     "SourceError",
