@@ -82,7 +82,7 @@ def serve() -> int:
     try:
         from mgpu_fix.lsp.server import create
     except ModuleNotFoundError as e:
-        if e.name not in ("pygls", "lsprotocol"):
+        if (e.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
         raise UsageError("the language server needs pygls; install it with: pip install 'mgpu-fix[lsp]'") from None
     create(load()).serve()

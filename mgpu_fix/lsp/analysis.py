@@ -1,5 +1,6 @@
 """What an editor shows of one file, and what it can do about it, as plain data. Pure over the engine's runner."""
 
+import contextlib
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from mgpu_fix.engine import Engine, Finding, Outcome, Way
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Edit, Failure, KernelCall, Observation, Remaining, Span
 from mgpu_fix.outcomes import reports_of, reports_of_one
-from mgpu_fix.source import Names, SourceError, SourceFile, edits_between
+from mgpu_fix.source import Names, Overlap, SourceError, SourceFile, edits_between
 from mgpu_fix.upgrade import seen
 from mgpu_fix.versions import Window
 
@@ -82,7 +83,7 @@ def without_a_run(source: SourceFile, catalogue: Catalogue, window: Window) -> A
         actions: tuple[Action, ...] = ()
         if upgrade.candidate is not None and not refusal:
             way = Way(upgrade.candidate, upgrade.candidate.applicability, source.path)
-            actions = (_unproven(way),)
+            actions = tuple(_unproven(way, source))
         # A rule that failed has no place.
         for place in upgrade.places:
             others = (p for p in upgrade.places if p != place)
@@ -158,11 +159,14 @@ def _action(outcome: Outcome, originals: Mapping[str, SourceFile]) -> Action | N
     return Action(title if safe else f"{title} (proven, but not safe)", changes, safe)
 
 
-def _unproven(way: Way) -> Action:
+def _unproven(way: Way, source: SourceFile) -> Iterator[Action]:
+    """What makes the edits of a candidate that no run tried, where these can be made."""
     title, how = way.candidate.title, "suggestion" if way.applicability is Applicability.DISPLAY else "not proven"
     if way.applicability is Applicability.UNSAFE:
         title += ", which may change what is computed"
-    return Action(f"{title} ({how})", {way.path: way.candidate.edits})
+    with contextlib.suppress(SourceError, Overlap):
+        changed = source.edited(way.candidate.edits)
+        yield Action(f"{title} ({how})", {way.path: edits_between(source.text, changed.text)})
 
 
 def _analysis(
@@ -178,24 +182,24 @@ def _analysis(
     for finding in engine.findings():
         span = _place(finding.failure, diagnosed.first, path, engine.originals[path], command)
         if span is not None and not finding.failure.caught:
-            problems.append(_problem(finding, span, alone, diagnosed.first))
+            problems.append(_problem(finding, span, alone, engine))
     told = [*diagnosed.remaining, *diagnosed.notes]
     problems += [_stray(r, engine.originals[path]) for r in told if r.stage == "compare" and r.path in (path, "")]
     problems += _stops(diagnosed, engine.originals[path], command)
     return Analysis(tuple(problems), fix_all, engine.originals)
 
 
-def _problem(finding: Finding, span: Span, alone: Mapping[str, Action | None] | None, run: Observation) -> Problem:
+def _problem(finding: Finding, span: Span, alone: Mapping[str, Action | None] | None, engine: Engine) -> Problem:
     failure, rule = finding.failure, finding.rule
     proven = alone.get(finding.mark) if alone else None
     lines = f"{failure.type}: {failure.message}".strip().splitlines()
     said = "\n".join([*lines[:_LINES], *(["…"] if len(lines) > _LINES else [])])
     # What a run refuted is not offered; what it kept is part of what is proven.
-    others = [_unproven(way) for way in finding.ways if not way.outcome]
+    others = [a for way in finding.ways if not way.outcome for a in _unproven(way, engine.originals[way.path])]
     actions = [*([proven] if proven else []), *(a for a in others if proven is None or a.changes != proven.changes)]
     if alone is not None and proven is None and finding.reason:
         said += f"\nmgpu-fix: {finding.reason}"
-    related = tuple(dict.fromkeys(_related(failure, span, run.calls)))
+    related = tuple(dict.fromkeys(_related(failure, span, engine.first.calls)))
     return Problem(span, said, Severity.ERROR, rule.code if rule else "", related, tuple(actions))
 
 

@@ -211,7 +211,8 @@ def create(catalogue: Catalogue) -> Server:
     def opened(params: types.DidOpenTextDocumentParams) -> None:
         document = params.text_document
         path = to_fs_path(document.uri)
-        if path:
+        # What has no place on the disk is told once it has one.
+        if path and document.uri.startswith("file:"):
             session.opened(document.uri, path, document.version, document.text)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)

@@ -208,7 +208,8 @@ class Session:
     def _job(self, document: Document) -> Job | None:
         """What is to be run about a document; None where nothing may or can be."""
         folder = self._folder_of(document.path)
-        if not self.settings.trust or not folder or not _speaks_of_pallas(document.text):
+        may = self.settings.trust and folder and os.path.isfile(document.path)
+        if not may or not _speaks_of_pallas(document.text):
             return None
         sources = {}
         for other in self.documents.values():
