@@ -15,9 +15,10 @@ import pytest
 
 pytest_lsp = pytest.importorskip("pytest_lsp", reason="the language server's tests are not installed")
 
+from bare_client import at, client, edited  # noqa: E402
 from lsprotocol import types  # noqa: E402
 from test_cli import mgpu_fix  # noqa: E402
-from test_lsp import _cache, at, client, edited, folder  # noqa: E402, F401 (fixtures)
+from test_lsp import _cache, folder  # noqa: E402, F401 (fixtures)
 from test_repair_live import BROKEN, FIXED  # noqa: E402
 
 pytestmark = pytest.mark.live
@@ -124,7 +125,7 @@ def test_the_fix_is_that_of_apply_and_lowers(folder: Path, case: str, newline: s
         editor.save("k.py")
         editor.until_idle()
         assert editor.actions("k.py") == []
-        assert [m["params"]["diagnostics"] for m in editor.heard if m["method"].endswith("Diagnostics")][-1] == []
+        assert editor.last("k.py") == []
 
 
 TWO = """\
@@ -176,15 +177,10 @@ def test_unsaved_text_of_another_file_is_what_runs(folder: Path) -> None:  # noq
         editor.open("helper.py")
         editor.type("helper.py", HELPER)
         editor.open("main.py")
-        editor.until_idle()
-        editor.painted("main.py") if not editor.actions("main.py") else None
+        editor.until_idle("main.py")
         [fix] = editor.actions("main.py", only=["quickfix"])
         assert editor.applied(fix) == {"main.py": MAIN, "helper.py": HELPER.replace("return x", "o_ref[...] = x")}
-        [shown] = [
-            m["params"]
-            for m in editor.heard
-            if m["method"].endswith("Diagnostics") and m["params"]["uri"] == editor.uri("main.py")
-        ][-1]["diagnostics"]
+        [shown] = editor.last("main.py")
         [spot] = [r for r in shown["relatedInformation"] if r["message"] == "it fails here"]
         assert spot["location"] == {"uri": editor.uri("helper.py"), "range": at(HELPER, "return x_ref[...] * 2")}
         # What it would change is another text now.
@@ -207,10 +203,11 @@ def test_a_newer_text_interrupts_the_run_of_an_older_one(folder: Path) -> None: 
         started = time.monotonic()
         editor.type("k.py", "\n" + BROKEN)
         editor.save("k.py")
-        # painted() holds the version of what comes against that of the text.
         while not any(a["isPreferred"] for a in editor.actions("k.py")):
-            editor.painted("k.py")
-        assert time.monotonic() - started < 30
+            editor.settle(0.2)
+            assert time.monotonic() - started < 30
+        painted = [m["params"]["version"] for m in editor.heard if m["method"].endswith("Diagnostics")]
+        assert painted == sorted(painted)
         [fix] = editor.actions("k.py", only=["quickfix"])
         assert editor.applied(fix)["k.py"] == "\n" + FIXED
 
@@ -228,7 +225,7 @@ def test_the_user_can_cancel_a_run(folder: Path) -> None:  # noqa: F811
         editor.until_idle()
         assert time.monotonic() - started < 30
         # What needs no run is still there.
-        [shown] = [m["params"]["diagnostics"] for m in editor.heard if m["method"].endswith("Diagnostics")][-1]
+        [shown] = editor.last("k.py")
         assert shown["code"] == "MGF401"
 
 

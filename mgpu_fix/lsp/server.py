@@ -31,7 +31,7 @@ class Server(LanguageServer):
         self.session = Session(self, catalogue)
         self._pages = _pages(catalogue)
         #: what was published last, by document
-        self._shown: dict[str, tuple[int, list[types.Diagnostic]]] = {}
+        self._shown: dict[str, tuple[int, tuple[Problem, ...]]] = {}
         #: tokens of what the editor shows a progress of, None until it agreed
         self._tokens: dict[int, str] = {}
         self._jobs: dict[str, Job] = {}
@@ -40,10 +40,12 @@ class Server(LanguageServer):
 
     def show(self, document: Document) -> None:
         """Publish what is known of a document."""
-        diagnostics = [d for _, d in self._diagnostics(document)]
-        if self._shown.get(document.uri) == (document.version, diagnostics):
+        shown = document.version, document.analysis.problems
+        # Where there is more to be done about the same, editors hear of it and ask again.
+        if self._shown.get(document.uri) == shown:
             return
-        self._shown[document.uri] = document.version, diagnostics
+        self._shown[document.uri] = shown
+        diagnostics = [d for _, d in self._diagnostics(document)]
         self.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(document.uri, diagnostics, document.version)
         )
