@@ -174,14 +174,14 @@ class Engine:
 
     def findings(self) -> list[Finding]:
         """What fails in the program as it was given; to be asked for after :meth:`diagnose` or :meth:`repair`."""
-        found = []
+        found, hopeless = [], self._hopeless()
         for problem in self._problems(self.first, self.originals, {}):
             outcomes = {tried.title: tried.outcome for tried in problem.tried}
             path = _path(problem.failure)
             ways = tuple(
                 Way(o.candidate, o.applicability, path, outcomes.get(o.candidate.title, "")) for o in problem.options
             )
-            reason = self._remaining(problem, self.originals).reason
+            reason = hopeless.get(problem.mark) or self._remaining(problem, self.originals).reason
             found.append(Finding(problem.failure, problem.rule, problem.mark, ways, reason))
         return found
 
@@ -198,12 +198,7 @@ class Engine:
         excluded: dict[str, str] = {}
         if only is not None:
             excluded = dict.fromkeys({*_count(self.first, self.catalogue)}.difference(only), "not asked for")
-        if self.first.status in _UNSEEN:
-            # What a program does that never comes to its end, nobody can hold against another run.
-            marks = (_mark(f, self.catalogue.match(f)) for f in self.first.failures)
-            excluded |= dict.fromkeys(
-                marks, f"not tried, since the program cannot be run to its end: {self.first.reason}"
-            )
+        excluded |= self._hopeless()
         while True:
             texts, last, steps = self._search(excluded)
             ban = self._unproven(steps, last)
@@ -215,6 +210,14 @@ class Engine:
         problems = self._problems(last, texts, excluded)
         remaining = tuple(self._remaining(p, texts) for p in problems)
         return self._outcome(texts, last, steps, remaining)
+
+    def _hopeless(self) -> dict[str, str]:
+        """Marks of failures that no fix can be proven for, and why."""
+        if self.first.status not in _UNSEEN:
+            return {}
+        # What a program does that never comes to its end, nobody can hold against another run.
+        reason = f"not tried, since the program cannot be run to its end: {self.first.reason}"
+        return dict.fromkeys(_count(self.first, self.catalogue), reason)
 
     def _outcome(
         self,

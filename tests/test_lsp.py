@@ -20,7 +20,7 @@ from mgpu_fix.console import UsageError
 from mgpu_fix.engine import Engine, Options
 from mgpu_fix.levels import Applicability
 from mgpu_fix.lsp import settings
-from mgpu_fix.lsp.analysis import Action, Analysis, Problem, with_runs
+from mgpu_fix.lsp.analysis import Action, Analysis, Problem, Severity, with_runs
 from mgpu_fix.model import Edit, Failure, KernelCall, Observation, Span
 from mgpu_fix.source import SourceError, SourceFile, apply_edits, edits_between
 
@@ -145,6 +145,28 @@ def test_a_line_without_columns_is_shown_as_far_as_its_text_goes() -> None:
 
 def test_what_the_program_expects_is_not_shown() -> None:
     assert one(Failure("E", "m", "trace", Span(PATH, 1), caught=True)) == ()
+
+
+def test_what_a_run_tells_is_not_told_twice() -> None:
+    static = Analysis((Problem(Span(PATH, 1), "certain", code="E"), Problem(Span(PATH, 2), "certain", code="E")))
+    caught = Observation("ok", (), (Failure("E", "E!", "trace", Span(PATH, 1), caught=True),))
+    seen = Observation("ok", (), (Failure("E", "E!", "trace", Span(PATH, 1)),))
+    for run, messages in ((caught, ["certain"]), (seen, ["E: E!\nmgpu-fix: nothing helps", "certain"])):
+        text = SourceFile(PATH, b"x = 1\ny = 2\n")
+        searched = Engine(lambda texts, draws, run=run: run, Catalogue((Swap("E"),)), {PATH: text})  # type: ignore[misc]
+        found = list(with_runs(searched, PATH, command=False))[-1].over(static)
+        assert [p.message for p in found.problems] == messages
+
+
+def test_a_program_that_does_not_end_says_that_nothing_was_tried() -> None:
+    runs = Observation("timeout", (), (Failure("X", "X!", "trace", Span(PATH, 1), "a"),), "it hung")
+    searched = Engine(
+        lambda texts, draws: runs, Catalogue((Swap("X", "gives 1"),)), {PATH: SourceFile(PATH, b"a = 1\n")}
+    )
+    problem, told = list(with_runs(searched, PATH, command=False))[-1].problems
+    assert problem.message.endswith("not tried, since the program cannot be run to its end: it hung")
+    assert titles(problem) == [("make it gives 1 (not proven)", False)]
+    assert (told.message, told.severity) == ("mgpu-fix: it hung", Severity.INFORMATION)
 
 
 # ---------------------------------------------------------------------- texts

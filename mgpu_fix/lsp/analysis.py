@@ -3,7 +3,7 @@
 import contextlib
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mgpu_fix.catalogue import Catalogue, Rule
 from mgpu_fix.engine import Engine, Finding, Outcome, Way
@@ -58,17 +58,22 @@ class Problem:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All there is to say of one file. ``fix_all`` makes every fix that is safe and proven, as ``apply`` would."""
+    """All there is to say of one file. ``fix_all`` makes every fix that is safe and proven, as ``apply`` would.
+
+    ``expected`` are problems, by code and line, that are none, since the program expects them.
+    """
 
     problems: tuple[Problem, ...] = ()
     fix_all: Action | None = None
+    expected: frozenset[tuple[str, int]] = frozenset()
     sources: Mapping[str, SourceFile] = field(default_factory=dict)
 
     def over(self, static: "Analysis") -> "Analysis":
         """This, which a run saw, and what is certain without one at places that the run says nothing of."""
-        told = {(p.code, p.span.line) for p in self.problems}
+        told = self.expected | {(p.code, p.span.line) for p in self.problems}
         more = tuple(p for p in static.problems if (p.code, p.span.line) not in told)
-        return Analysis((*self.problems, *more), self.fix_all, {**static.sources, **self.sources})
+        sources = {**static.sources, **self.sources}
+        return replace(self, problems=(*self.problems, *more), sources=sources)
 
 
 def without_a_run(source: SourceFile, catalogue: Catalogue, window: Window) -> Analysis:
@@ -178,15 +183,17 @@ def _analysis(
     fix_all: Action | None = None,
 ) -> Analysis:
     """``alone`` is what is proven to mend each failure, None where that is still to be found out."""
-    problems = []
+    problems, expected = [], set()
     for finding in engine.findings():
         span = _place(finding.failure, diagnosed.first, path, engine.originals[path], command)
-        if span is not None and not finding.failure.caught:
+        if span is not None and finding.failure.caught:
+            expected.add((finding.rule.code if finding.rule else "", span.line))
+        elif span is not None:
             problems.append(_problem(finding, span, alone, engine))
     told = [*diagnosed.remaining, *diagnosed.notes]
     problems += [_stray(r, engine.originals[path]) for r in told if r.stage == "compare" and r.path in (path, "")]
     problems += _stops(diagnosed, engine.originals[path], command)
-    return Analysis(tuple(problems), fix_all, engine.originals)
+    return Analysis(tuple(problems), fix_all, frozenset(expected), engine.originals)
 
 
 def _problem(finding: Finding, span: Span, alone: Mapping[str, Action | None] | None, engine: Engine) -> Problem:
