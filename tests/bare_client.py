@@ -194,7 +194,8 @@ def client(folder: Path, options: Any = None, capabilities: Any = None, **env: s
     bare = Bare(folder, options, capabilities, **env)
     try:
         yield bare
-        bare.close()
+        if bare.process.poll() is None:
+            bare.close()
     finally:
         bare.process.kill()
         bare.process.wait()

@@ -229,8 +229,9 @@ def test_the_user_can_cancel_a_run(folder: Path) -> None:  # noqa: F811
         assert shown["code"] == "MGF401"
 
 
-def children(process: subprocess.Popen[bytes]) -> str:
-    return "".join(f.read_text() for f in Path(f"/proc/{process.pid}/task").glob("*/children"))
+def descendants(pid: int) -> list[int]:
+    mine = [int(p) for file in Path(f"/proc/{pid}/task").glob("*/children") for p in file.read_text().split()]
+    return [*mine, *(pid for child in mine for pid in descendants(child))]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="tells a process's children by /proc")
@@ -239,11 +240,32 @@ def test_trust_that_is_taken_back_ends_what_runs(folder: Path) -> None:  # noqa:
     with client(folder, TRUSTED) as editor:
         editor.open("k.py")
         editor.settle(4)
-        assert children(editor.process)
+        assert descendants(editor.process.pid)
         editor.tell("workspace/didChangeConfiguration", {"settings": {"mgpu-fix": {"trust": False}}})
         editor.until_idle()
         editor.settle(1)
-        assert children(editor.process) == ""
+        assert descendants(editor.process.pid) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="tells a process's children by /proc")
+@pytest.mark.parametrize("polite", [True, False])
+def test_an_editor_that_goes_takes_the_run_with_it(folder: Path, polite: bool) -> None:  # noqa: F811
+    (folder / "k.py").write_text(SLOW)
+    with client(folder, TRUSTED) as editor:
+        editor.open("k.py")
+        while len(descendants(editor.process.pid)) < 2:
+            editor.settle(0.2)
+        running = descendants(editor.process.pid)
+        if polite:
+            editor.close()
+        else:
+            assert editor.process.stdin
+            editor.process.stdin.close()
+            editor.process.wait(20)
+        end = time.monotonic() + 10
+        while any(os.path.exists(f"/proc/{pid}") for pid in running) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not [pid for pid in running if os.path.exists(f"/proc/{pid}")]
 
 
 def test_nothing_outside_the_workspace_is_run(folder: Path) -> None:  # noqa: F811
