@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from mgpu_fix.model import Candidate, Failure, Upgrade
+from mgpu_fix.model import Candidate, Failure, Span, Upgrade
 from mgpu_fix.source import Names, SourceFile
 from mgpu_fix.versions import Window
 
@@ -69,6 +69,10 @@ class Rule(abc.ABC):
 
     def upgrades(self, names: Names, window: Window) -> Iterable[Upgrade]:
         """What JAX at the end of ``window`` spells differently in a file, seen in its source alone. Pure."""
+        return ()
+
+    def evident(self, names: Names) -> Iterable[tuple[Span, str]]:
+        """Places at which the source alone shows that the failure is certain, and what it is. Pure."""
         return ()
 
     @property

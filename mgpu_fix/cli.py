@@ -349,6 +349,14 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fa
 
 
 @app.command()
+def lsp() -> int:
+    """Serve an editor over standard input and output; docs/editors.md shows how to set it up."""
+    from mgpu_fix import commands
+
+    return commands.serve()
+
+
+@app.command()
 def doctor() -> int:
     """Say what this machine can prove."""
     from mgpu_fix import commands

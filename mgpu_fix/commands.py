@@ -97,6 +97,18 @@ def rules(as_json: bool) -> int:
     return 0
 
 
+def serve() -> int:
+    """Be an editor's language server until it is gone. Raises UsageError."""
+    try:
+        from mgpu_fix.lsp.server import create
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise UsageError("the language server needs pygls; install it with: pip install 'mgpu-fix[lsp]'") from None
+    create(load()).serve()
+    return 0
+
+
 def doctor(observer: Observer | None) -> int:
     """What this machine can prove."""
     known = load().rules

@@ -5,7 +5,7 @@ Pure over a :class:`Runner`: it reads no file, starts no process and writes noth
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -76,6 +76,27 @@ class Outcome:
     remaining: tuple[Remaining, ...] = ()
     kernels: tuple[ProvenKernel, ...] = ()
     notes: tuple[Remaining, ...] = ()
+
+
+@dataclass(frozen=True)
+class Way:
+    """A candidate for a failure and what the search found of it: ``outcome`` is empty where it was not tried."""
+
+    candidate: Candidate
+    applicability: Applicability
+    path: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failure of the program as it was given, and the ways to fix it, best first; ``reason`` is why it remains."""
+
+    failure: Failure
+    rule: Rule | None
+    mark: str
+    ways: tuple[Way, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,16 +177,33 @@ class Engine:
         self.first = self.baseline = self._observe(self.originals)
         return self._outcome(self.originals, self.first, (), self._problems(self.first, self.originals, {}))
 
-    def repair(self) -> Outcome:
-        """Search until nothing more can be fixed; every fix in the outcome was proven by a run."""
+    def findings(self) -> list[Finding]:
+        """What fails in the program as it was given; to be asked for after :meth:`diagnose` or :meth:`repair`."""
+        found, hopeless = [], self._hopeless()
+        for problem in self._problems(self.first, self.originals, {}):
+            outcomes = {tried.title: tried.outcome for tried in problem.tried}
+            path = _path(problem.failure)
+            ways = tuple(
+                Way(o.candidate, o.applicability, path, outcomes.get(o.candidate.title, "")) for o in problem.options
+            )
+            reason = hopeless.get(problem.mark) or self._remaining(problem, self.originals).reason
+            found.append(Finding(problem.failure, problem.rule, problem.mark, ways, reason))
+        return found
+
+    def fixed(self, outcome: Outcome) -> set[str]:
+        """Marks of the failures that an outcome leaves nothing of."""
+        return {*_count(outcome.first, self.catalogue)} - {*_count(outcome.last, self.catalogue)}
+
+    def repair(self, only: Collection[str] | None = None) -> Outcome:
+        """Search until nothing more can be fixed; every fix in the outcome was proven by a run.
+
+        ``only`` leaves all failures of the program as they are but those of these marks, and what comes after them.
+        """
         self.first = self._observe(self.originals)
         excluded: dict[str, str] = {}
-        if self.first.status in _UNSEEN:
-            # What a program does that never comes to its end, nobody can hold against another run.
-            marks = (_mark(f, self.catalogue.match(f)) for f in self.first.failures)
-            excluded = dict.fromkeys(
-                marks, f"not tried, since the program cannot be run to its end: {self.first.reason}"
-            )
+        if only is not None:
+            excluded = dict.fromkeys({*_count(self.first, self.catalogue)}.difference(only), "not asked for")
+        excluded |= self._hopeless()
         while True:
             texts, last, steps = self._search(excluded)
             ban = self._unproven(steps, last)
@@ -179,6 +217,14 @@ class Engine:
             # step by step from its end; what the others need is found again without it.
             self._ban(ban)
         return self._outcome(texts, last, steps, self._problems(last, texts, excluded))
+
+    def _hopeless(self) -> dict[str, str]:
+        """Marks of failures that no fix can be proven for, and why."""
+        if self.first.status not in _UNSEEN:
+            return {}
+        # What a program does that never comes to its end, nobody can hold against another run.
+        reason = f"not tried, since the program cannot be run to its end: {self.first.reason}"
+        return dict.fromkeys(_count(self.first, self.catalogue), reason)
 
     def _outcome(
         self,

@@ -94,15 +94,14 @@ def carry_out(
 
         # What earlier programs proved is not on the disk yet.
         proven = shown | {path: source.data for path, source in sources.items() if source.data != originals[path].data}
-        run = functools.partial(_run, observer, oracle, replace(task.program, path=name), proven)
+        run = functools.partial(observe, observer, oracle, replace(task.program, path=name), proven)
         files = readable if task.program.command else [name]
         try:
-            held = _golden(task, files, observer)
+            engine = engine_of(task, files, run, observer.folder, sources, catalogue, progress, accept)
         except golden.GoldenError as e:
             reports[name] = FileReport(name, "blocked", reason=str(e))
             continue
-        compare = functools.partial(compare_files, tolerance=task.tolerance)
-        engine = Engine(run, catalogue, sources, task.options, compare, progress, held, accept)
+        held, compare = engine.golden, engine.compare
         outcome = engine.repair() if task.mode in ("apply", "preview") else engine.diagnose()
         if task.mode == "verify" and held:
             outcome = replace(outcome, remaining=(*outcome.remaining, *golden.gaps(outcome.last, held)))
@@ -165,7 +164,25 @@ def carry_out(
     )
 
 
-def _golden(task: Task, files: Sequence[str], observer: Observer) -> Golden | None:
+def engine_of(
+    task: Task,
+    files: Sequence[str],
+    run: Runner,
+    folder: str,
+    sources: Mapping[str, SourceFile],
+    catalogue: Catalogue,
+    progress: Callable[[str], None],
+    accept: Callable[[Fix], bool] = lambda fix: True,
+) -> Engine:
+    """The search for the program that ``run`` runs for ``files``; goldens are unpacked into ``folder``.
+
+    Raises GoldenError.
+    """
+    compare = functools.partial(compare_files, tolerance=task.tolerance)
+    return Engine(run, catalogue, sources, task.options, compare, progress, _golden(task, files, folder), accept)
+
+
+def _golden(task: Task, files: Sequence[str], folder: str) -> Golden | None:
     """The golden of the program that is run for ``files``; None where it has none. Raises GoldenError."""
     if task.mode == "record" or task.renew:
         return None
@@ -175,7 +192,7 @@ def _golden(task: Task, files: Sequence[str], observer: Observer) -> Golden | No
             shown = disk.shown_path(str(golden.place(files[0], task.goldens)))
             raise golden.GoldenError(f"there is no {shown}; mgpu-fix golden record makes it")
         return None
-    unpacked = Path(observer.folder, f"golden-{digest(os.fsencode(path))}")
+    unpacked = Path(folder, f"golden-{digest(os.fsencode(path))}")
     return golden.load(path, unpacked, task.program.rtol, task.program.atol)
 
 
@@ -242,7 +259,7 @@ def _reproduce(
     return f"{why}" if why else f"{task.reproducer} raises it in a fresh process"
 
 
-def _run(
+def observe(
     observer: Observer,
     oracle: Observer | None,
     program: Program,
@@ -250,6 +267,8 @@ def _run(
     texts: Mapping[str, bytes],
     draws: tuple[tuple[str, ...], ...] | None,
 ) -> Observation:
+    """One run with ``texts``, and for other files ``proven``, in place of what the disk holds; the numbers come from
+    ``oracle``, if one is given."""
     seen = observer.observe(program, {**proven, **texts}, draws)
     return with_numbers(seen, oracle.observe(program, {**proven, **texts}, draws)) if oracle else seen
 

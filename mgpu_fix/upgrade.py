@@ -97,6 +97,13 @@ def upgrade(
     return Upgraded(source, tuple(fixes), remaining, notes, symbols)
 
 
+def seen(source: SourceFile, rules: Iterable[Rule], window: Window) -> list[tuple[Rule, Upgrade, str]]:
+    """All that ``rules`` find in ``source`` as it stands, and why it cannot be changed by itself, empty if it can."""
+    names = Names(source)
+    found = [(rule, upgrade_) for rule in rules for upgrade_ in _found(rule, names, window)]
+    return [(rule, u, _refusal(u, source, Applicability.DISPLAY)) for rule, u in found]
+
+
 def _found(rule: Rule, names: Names, window: Window) -> list[Upgrade]:
     """What a rule finds; a fault of its own costs the user what it would find, and nothing else."""
     try:

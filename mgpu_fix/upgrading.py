@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mgpu_fix.console import Output, Progress, UsageError, is_terminal, say
 from mgpu_fix.levels import Applicability
-from mgpu_fix.versions import NEWEST, Version, Window, parse
+from mgpu_fix.versions import Version, Window, installed, parse
 from mgpu_fix.walk import pallas_files
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def upgrade(
     """
     since = _version("--from", chosen.since) or ()
     to = _version("--to", chosen.to)
-    if since and since > (to or _installed()):
+    if since and since > (to or installed()):
         newest = chosen.to or "the JAX installed"
         raise UsageError(f"--from {chosen.since} is newer than {newest}; code only goes forward")
     if chosen.select or chosen.ignore:
@@ -50,7 +50,7 @@ def upgrade(
     if not files and output.text:
         say("" if output.quiet else "no file speaks of Pallas\n", sys.stderr if output.patch else sys.stdout)
         return 0
-    return _upgraded(files, paths, Window(since, to or _installed()), chosen, output, write, program)
+    return _upgraded(files, paths, Window(since, to or installed()), chosen, output, write, program)
 
 
 def _upgraded(
@@ -126,13 +126,3 @@ def _version(option: str, text: str) -> Version | None:
         return parse(text) if text else None
     except ValueError as e:
         raise UsageError(f"{option}: {e}; give one like 0.10.2") from None
-
-
-def _installed() -> Version:
-    """The JAX beside mgpu-fix; without one, the newest that is known."""
-    from importlib import metadata
-
-    try:
-        return parse(metadata.version("jax"))
-    except metadata.PackageNotFoundError:
-        return NEWEST

@@ -19,6 +19,16 @@ def parse(text: str) -> Version:
     return tuple(int(part) for part in numbers[0].split("."))
 
 
+def installed() -> Version:
+    """The JAX beside mgpu-fix; without one, the newest that is known."""
+    from importlib import metadata
+
+    try:
+        return parse(metadata.version("jax"))
+    except metadata.PackageNotFoundError:
+        return NEWEST
+
+
 @dataclass(frozen=True)
 class Window:
     """Code written for JAX ``since`` is to run on JAX ``to``."""

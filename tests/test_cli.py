@@ -22,7 +22,9 @@ def mgpu_fix(*args: str, cwd: Path | None = None, stdin: str = "", **env: str) -
 
 
 def test_help_imports_neither_jax_nor_libcst() -> None:
-    code = "import sys; from mgpu_fix.cli import run; run(); print({'jax', 'libcst', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys; from mgpu_fix.cli import run; run(); print({'jax', 'libcst', 'numpy', 'pygls'} & set(sys.modules))"
+    )
     ran = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "set()"
     assert "apply" in ran.stdout

@@ -12,12 +12,13 @@ import libcst as cst
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Edit, Failure, Returned, Tree
+from mgpu_fix.model import Candidate, Edit, Failure, Returned, Span, Tree
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
 from mgpu_fix.source.flow import block, ends_function, is_pure, may_write, own_nodes
 from mgpu_fix.source.names import FunctionNode, bare_name, find_function
 
 from ..stores import Output, Store, Stores, grouped
+from . import evident
 from .bodies import Parameters, check_callers, lambda_name
 
 #: Too many arguments for a pipeline's body are more often its indices, see MGF505.
@@ -115,6 +116,10 @@ class KernelReturnsValue(Rule):
             callee="plgpu.emit_pipeline_warp_specialized",
         ),
     )
+
+    def evident(self, names: Names) -> Iterable[tuple[Span, str]]:
+        """Every `return` of a body that surely gives a value, where no run is needed to know it."""
+        return evident.returns(names)
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """Store what was returned, or delete it where that loses nothing."""

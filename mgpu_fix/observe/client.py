@@ -80,11 +80,12 @@ class Program:
 
 
 class Observer:
-    """Runs programs in forks of one warm process of ``python``. Use as a context manager; :meth:`start` early, since it
-    imports JAX."""
+    """Runs programs in forks of one warm process of ``python``, in the working directory ``cwd``, else in this
+    process's own. Use as a context manager; :meth:`start` early, since it imports JAX. Only :meth:`interrupt` may be
+    called from another thread than the one that uses it."""
 
-    def __init__(self, python: str = sys.executable) -> None:
-        self.python = python
+    def __init__(self, python: str = sys.executable, cwd: str | None = None) -> None:
+        self.python, self.cwd = python, cwd
         self._process: subprocess.Popen[bytes] | None = None
         self._hello: dict[str, Any] | None = None
         self._folder: str | None = None
@@ -94,6 +95,7 @@ class Observer:
         self._skip: tuple[str, ...] = ()
         self._slowest = 0.0
         self._running = False
+        self._cleared = 0
         self._compiler: Compiler | None = None
         #: by GPU, why kernels cannot be compiled for it, empty where they can
         self._unable: dict[str, str] = {}
@@ -125,8 +127,22 @@ class Observer:
                     stdout=subprocess.PIPE,
                     stderr=said,
                     env=_environment(),
+                    cwd=self.cwd,
                     start_new_session=True,
                 )
+
+    def clear(self) -> None:
+        """Remove what the runs so far wrote; of none of them the numbers are needed any more."""
+        for number in range(self._cleared + 1, self.runs + 1):
+            shutil.rmtree(os.path.join(self.folder, f"run-{number}"), ignore_errors=True)
+        self._cleared = self.runs
+
+    def interrupt(self) -> None:
+        """End the run under way, if there is one, and keep the server. Whoever waits for it gets a run that crashed."""
+        if self._running and self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(b"\n")
+                self._process.stdin.flush()
 
     def close(self) -> None:
         """End the server and the run under way, and remove what they wrote."""
@@ -313,6 +329,8 @@ class Observer:
         if not end:
             if "timeout" in answer:
                 status, reason = "timeout", f"it did not end within {limit:.0f} s; --timeout gives it more"
+            elif "interrupted" in answer:
+                reason = "it was interrupted"
             elif "signal" in answer:
                 reason = f"signal {answer['signal']} ended it"
             else:

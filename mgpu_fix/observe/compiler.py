@@ -317,7 +317,7 @@ def _stub(folder: Path) -> Path:
         raise MissingError("JAX has a CUDA plugin for Linux only")
     data = _SOURCE.read_bytes() + platform.machine().encode()
     name = f"driver-stub-{digest(data)}.so"
-    for place in (_cache(), folder):
+    for place in (cache_folder(), folder):
         if place is None:
             continue
         if _is_own(place / name):
@@ -327,7 +327,7 @@ def _stub(folder: Path) -> Path:
     raise MissingError("the stand-in for the CUDA driver cannot be written anywhere")
 
 
-def _cache() -> Path | None:
+def cache_folder() -> Path | None:
     """A folder of the user's for what can be made again, None where there is none that is theirs alone."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     base = base if os.path.isabs(base) else os.path.expanduser("~/.cache")

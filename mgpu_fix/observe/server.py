@@ -1,8 +1,9 @@
 """The process that imports JAX once and forks one process per run. It runs no user code and starts no backend.
 
 Requests come as JSON lines on standard input: a ``Request``; the answer, one JSON line on standard output, says how
-the run ended: ``{"exit": code}``, ``{"signal": number}`` or ``{"timeout": true}``. At end of input the server ends, and
-so does the run that is under way, and the folder named on its command line goes.
+the run ended: ``{"exit": code}``, ``{"signal": number}``, ``{"timeout": true}`` or ``{"interrupted": true}``, the last
+where an empty line came meanwhile. At end of input the server ends, and so does the run that is under way, and the
+folder named on its command line goes.
 """
 
 import contextlib
@@ -86,7 +87,9 @@ def _lines() -> Any:
         buffer += chunk
         while b"\n" in buffer:
             line, _, buffer = buffer.partition(b"\n")
-            yield line
+            # There was no run any more that an empty line could interrupt.
+            if line:
+                yield line
 
 
 def _end() -> NoReturn:
@@ -146,21 +149,12 @@ def _wait(child: int, deadline: float) -> dict[str, Any]:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return {"timeout": True}
-        # The client closes our input when it is interrupted: the run ends then, too.
-        if select.select([0], [], [], pause)[0] and not _has_input():
+        # Nothing is asked during a run but that it ends; where the client closes our input all ends.
+        if select.select([0], [], [], pause)[0]:
+            closed = not os.read(0, 65536)
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            _end()
+            if closed:
+                _end()
+            return {"interrupted": True}
         pause = min(0.02, pause * 1.5)
-
-
-def _has_input() -> bool:
-    import fcntl
-    import termios
-
-    size = bytearray(4)
-    try:
-        fcntl.ioctl(0, termios.FIONREAD, size)
-    except OSError:
-        return False
-    return int.from_bytes(size, sys.byteorder) > 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from mgpu_fix.source.document import Document
 from mgpu_fix.source.file import Overlap, SourceError, SourceFile, apply_edits, merge_edits
 from mgpu_fix.source.names import Names, find_function
-from mgpu_fix.source.udiff import line_before, unified_diff
+from mgpu_fix.source.udiff import edits_between, line_before, unified_diff
 
 if TYPE_CHECKING:
     from mgpu_fix.source.splice import Splice
@@ -18,6 +18,7 @@ __all__ = [
     "SourceFile",
     "Splice",
     "apply_edits",
+    "edits_between",
     "find_function",
     "line_before",
     "merge_edits",

@@ -61,6 +61,16 @@ class SourceFile:
         if self.encode(self.text) != data:
             raise SourceError(f"its {self.encoding} bytes do not survive decoding")
 
+    @classmethod
+    def of_text(cls, path: str, text: str) -> "SourceFile":
+        """The file that an editor would write of ``text``, in the encoding that it declares. Raises SourceError."""
+        try:
+            data = text.encode("utf-8")
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+            return cls(path, data if encoding.startswith("utf-8") else text.encode(encoding))
+        except (SyntaxError, UnicodeError) as e:
+            raise SourceError(f"not text that Python can read: {e}") from e
+
     def encode(self, text: str) -> bytes:
         """Bytes of another text for this file, in its encoding and with its byte order mark."""
         return (codecs.BOM_UTF8 if self.bom else b"") + text.encode(self.encoding)
@@ -130,6 +140,12 @@ class SourceFile:
         """1-based line and character column of an offset."""
         line = bisect.bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1] + 1
+
+    def units(self, line: int, column: int, encoding: str) -> int:
+        """What of a line lies before a 1-based column, counted in code units of ``utf-8``, ``-16`` or ``-32``."""
+        before = self.line(line)[: column - 1]
+        width = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[encoding]
+        return len(before.encode("utf-8" if width == 1 else f"{encoding}-le", "surrogatepass")) // width
 
     def span(self, node: ast.AST) -> Span:
         """The node's place, as reports show it."""

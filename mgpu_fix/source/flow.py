@@ -70,6 +70,12 @@ def _is_pure_node(names: Names, node: ast.AST) -> bool:
     return dotted is None and isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS
 
 
+def is_array(names: Names, call: ast.Call) -> bool:
+    """Whether a call surely gives an array: one of a library's own functions that only compute."""
+    dotted = names.resolve(call.func) or ""
+    return dotted.startswith(_PURE_LIBRARIES) and dotted.rpartition(".")[2] not in _CALLS_BACK
+
+
 def may_write(names: Names, function: FunctionNode, parameter: str) -> bool:
     """Whether ``function``, or one inside it, may store into the Ref that it calls ``parameter``.
 

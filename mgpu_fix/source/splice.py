@@ -13,6 +13,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mgpu_fix.model import Edit
 from mgpu_fix.source.file import SourceError, SourceFile
+from mgpu_fix.source.udiff import shared
 
 Change: TypeAlias = Callable[[Any], Any]
 
@@ -204,14 +205,7 @@ def _comments(node: cst.CSTNode) -> Sequence[cst.Comment]:
 def trimmed(edit: Edit, text: str) -> Edit:
     """The same edit without the lines that it leaves as they are at either end."""
     old, new = text[edit.start : edit.end].splitlines(keepends=True), edit.new.splitlines(keepends=True)
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = shared(old, new)
+    tail = shared(old[head:][::-1], new[head:][::-1])
     skip, keep = sum(map(len, old[:head])), sum(map(len, old[len(old) - tail :]))
     return Edit(edit.start + skip, edit.end - keep, "".join(new[head : len(new) - tail]))
-
-
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    n = 0
-    while n < min(len(a), len(b)) and a[n] == b[n]:
-        n += 1
-    return n

@@ -2,9 +2,11 @@
 
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 
+from mgpu_fix.model import Edit
 from mgpu_fix.source.file import SourceFile
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
@@ -32,6 +34,33 @@ def _quoted(name: str) -> str:
         return name
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\{ord(m[0]):03o}", escaped) + '"'
+
+
+def edits_between(old: str, new: str) -> tuple[Edit, ...]:
+    """The edits that make ``new`` of ``old``: the lines that differ, without what these begin and end alike with."""
+    a, b = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    ends = [0, *itertools.accumulate(map(len, a))]
+    edits = []
+    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag != "equal":
+            was, becomes = "".join(a[start:end]), "".join(b[new_start:new_end])
+            head = shared(was, becomes)
+            tail = shared(was[head:][::-1], becomes[head:][::-1])
+            # A line end of two characters stays whole.
+            if was[:head].endswith("\r"):
+                head -= 1
+            if tail and (was[:-tail].endswith("\r") or becomes[:-tail].endswith("\r")):
+                tail = 0
+            edits.append(Edit(ends[start] + head, ends[end] - tail, becomes[head : len(becomes) - tail]))
+    return tuple(edits)
+
+
+def shared(a: Sequence[str], b: Sequence[str]) -> int:
+    """How much two texts, or two lists of lines, begin alike with."""
+    n = 0
+    while n < min(len(a), len(b)) and a[n] == b[n]:
+        n += 1
+    return n
 
 
 def line_before(original: SourceFile, now: SourceFile, line: int, changed: bool = False) -> int | None:
