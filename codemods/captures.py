@@ -117,10 +117,20 @@ class _Kernel:
 
     def edits(self) -> Iterator[Edit]:
         """All that changes. Raises NoFix."""
+        if self._is_exported():
+            raise NoFix("the kernel's body is in `__all__`, and others may make kernels of it")
         yield from self._users()
         yield self._parameters()
         for name in self.arrays:
             yield from self._loads(name)
+
+    def _is_exported(self) -> bool:
+        """Whether the module offers the body itself, not a kernel that is made of it where it stands."""
+        if getattr(self.body, "decorator_list", None) or not isinstance(self.names.scope(self.body), ast.Module):
+            return False
+        offered = self.names.members(self.source.tree).get("__all__", [])
+        words = [n.value for value in offered for n in ast.walk(value) if isinstance(n, ast.Constant)]
+        return getattr(self.body, "name", "") in words
 
     # ------------------------------------------------------------------ the body
 
@@ -173,7 +183,7 @@ class _Kernel:
                     continue
                 case ast.Call(func=ast.Name(id="len")):
                     continue
-                case ast.Subscript(value=value, slice=index) if value is use and _is_place(index):
+                case ast.Subscript(value=value, slice=index) if value is use and _is_place(self.names, index):
                     yield Edit(*self.source.bounds(use), self.refs[name])
                 case _:
                     yield Edit(*self.source.bounds(use), f"{self.refs[name]}[...]")
@@ -185,7 +195,8 @@ class _Kernel:
         decorators = getattr(self.body, "decorator_list", [])
         if decorators:
             self._check_maker(decorators[-1])
-            calls = self._calls(self._function_uses()) if len(decorators) == 1 else []
+            alone = len(decorators) == 1 and not self._is_public(self.body)
+            calls = self._calls(self._function_uses()) if alone else []
             yield from map(self._called, calls) if calls else self._wrapped_body()
             return
         uses = [self.body] if isinstance(self.body, ast.Lambda) else self._function_uses()
@@ -217,6 +228,11 @@ class _Kernel:
         self._check_maker(parent)
         return parent, bound
 
+    def _is_public(self, made: ast.AST) -> bool:
+        """Whether other modules may call a kernel by the name that it is bound to."""
+        name = made.id if isinstance(made, ast.Name) else getattr(made, "name", "")
+        return isinstance(self.names.scope(made), ast.Module) and not str(name).startswith("_")
+
     def _calls(self, uses: Sequence[ast.expr]) -> list[ast.Call]:
         """The calls that are all the uses of a kernel's name, in a function; none where it also goes elsewhere."""
         calls = [call for use in uses if isinstance(call := self.names.parents[use], ast.Call) and call.func is use]
@@ -231,7 +247,8 @@ class _Kernel:
                 yield self._called(parent)
                 return
             case ast.Assign(targets=[ast.Name(id=name) as target]) if self.names.binding(name, target) is maker:
-                calls = self._calls(self.names.uses(name, self.names.scope(target)))
+                uses = self.names.uses(name, self.names.scope(target))
+                calls = [] if self._is_public(target) else self._calls(uses)
                 start, end = self.source.bounds(target)
                 yield from map(self._called, calls) if calls else self._wrapped(parent, name, start)
                 return
@@ -245,6 +262,8 @@ class _Kernel:
             # It is now made anew for each call.
             if isinstance(node, ast.Name) and len(self.names.bindings(node.id, node)) > 1:
                 raise NoFix(f"`{node.id}`, which the kernel is declared with, is bound several times")
+            if isinstance(node, ast.Attribute) and node.attr not in _STATIC and self.names.resolve(node) is None:
+                raise NoFix(f"`{ast.unparse(node)}`, which the kernel is declared with, may change between its calls")
         start, end = self.source.bounds(maker)
         parameters = self._wrapper_parameters(n.id for n in ast.walk(maker) if isinstance(n, ast.Name))
         yield Edit(start, start, f"lambda {parameters}: " if parameters else "lambda: ")
@@ -285,11 +304,17 @@ class _Kernel:
     def _wrapped(self, made: ast.stmt, name: str, at: int) -> Iterator[Edit]:
         """A function behind the kernel that ``made`` makes, which gets its name and operands and passes the arrays on.
         The name stands ``at`` an offset."""
-        scope = self.names.scope(made)
+        scope, decorators = self.names.scope(made), getattr(made, "decorator_list", [])
         if isinstance(scope, ast.ClassDef):
             raise NoFix("the kernel is a method")
         if len(self.names.members(scope)[name]) > 1:
             raise NoFix(f"`{name}` is bound several times")
+        if any(isinstance(self.names.parents[use], ast.Attribute) for use in self.names.uses(name, scope)):
+            raise NoFix(f"more of `{name}` is used than that it can be called")
+        if any(self.names.resolve(maker) not in ("jax.jit", "jax.api.jit") for maker in decorators[:-1]):
+            raise NoFix(f"line {decorators[0].lineno} does more with the kernel than to make it")
+        if made.lineno == getattr(self.names.parents[made], "lineno", 0):
+            raise NoFix(f"there is no place for a function behind line {made.lineno}")
         self._check_once(made)
         self._check_seen(made)
         taken = {n.id for n in self.names.nodes(ast.Name)} | {f.name for f in self.names.nodes(ast.FunctionDef)}
@@ -331,25 +356,53 @@ def _last(name: str) -> str:
     return str(re.findall(r"[A-Za-z_]\w*", name)[-1])
 
 
-def _is_place(index: ast.expr) -> bool:
-    """Whether an index means the same to a Ref as to an array: nothing in it counts from the end or adds a dimension.
-
-    Of what is only known when the kernel runs the numbers tell.
-    """
+def _is_place(names: Names, index: ast.expr) -> bool:
+    """Whether an index means the same to a Ref as to an array: nothing in it counts from the end, which a Ref does not
+    know, or adds a dimension."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     for part in parts:
         match part:
-            case ast.Slice(step=ast.expr()):
-                return False
-            case ast.Slice():
+            case ast.Slice(step=None):
                 ends = [end for end in (part.lower, part.upper) if end is not None]
                 if not all(isinstance(end, ast.Constant) for end in ends):
                     return False
-            case ast.Constant(value=int()) | ast.Name() | ast.BinOp():
-                pass
             case _:
-                return False
+                if not _counts_up(names, part):
+                    return False
     return True
+
+
+def _counts_up(names: Names, number: ast.AST) -> bool:
+    """Whether a number is surely none below zero: a constant, the place in a loop from such a one on, a grid's or a
+    warp's place, or made of those."""
+    match number:
+        case ast.Constant(value=value):
+            return isinstance(value, int)
+        case ast.BinOp(op=ast.Add() | ast.Mult() | ast.FloorDiv() | ast.Mod()):
+            return _counts_up(names, number.left) and _counts_up(names, number.right)
+        case ast.Call():
+            return str(names.resolve(number.func)) in _PLACES
+        case ast.Name():
+            bound = names.binding(number.id, number)
+            if isinstance(bound, ast.arg):
+                return _counts(names, names.home(number.id, number))
+            return isinstance(bound, ast.expr) and not isinstance(bound, ast.Name) and _counts_up(names, bound)
+    return False
+
+
+def _counts(names: Names, function: ast.AST | None) -> bool:
+    """Whether a function is the body of a warp-level region, or of a loop that does not start below zero."""
+    for maker in getattr(function, "decorator_list", []):
+        called = maker.func if isinstance(maker, ast.Call) else maker
+        if str(names.resolve(called)) == "jax.experimental.pallas.mosaic_gpu.warp_map":
+            return True
+        if isinstance(maker, ast.Call) and str(names.resolve(called)) == "jax.experimental.pallas.loop":
+            return len(maker.args) == 2 and not maker.keywords and _counts_up(names, maker.args[0])
+    return False
+
+
+#: calls that say which one of several programs runs
+_PLACES = ("jax.lax.axis_index", "jax.experimental.pallas.program_id")
 
 
 def _stores(name: ast.Name) -> bool:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure
@@ -84,6 +84,8 @@ class CopyShapeOrDtype(Rule):
 
 
 RULES = (CopyShapeOrDtype(),)
+#: calls in an index that give the same whenever they are made
+_PURE = ("jax.experimental.pallas.ds", "jax.experimental.pallas.dslice", "jax.lax.axis_index")
 
 
 def _operands(names: Names, call: ast.Call) -> tuple[ast.expr, ast.expr] | None:
@@ -139,10 +141,34 @@ def _part(names: Names, memory: ast.Name) -> tuple[str, list[ast.Name]]:
     [index] = found.values()
     if isinstance(index, ast.Constant) and index.value is ...:
         raise NoFix(f"by hand: all of `{memory.id}` is used, so it may have the wrong size")
+    if not _is_plain(names, index):
+        raise NoFix(
+            f"by hand: whether `{names.source.segment(index)}` is the same part of `{memory.id}` here is not known"
+        )
     for name in (node for node in ast.walk(index) if isinstance(node, ast.Name)):
         if not all(_is_same(names, name, use) for use in copied):
             raise NoFix(f"by hand: `{name.id}`, which says what part of `{memory.id}` is used, may be another one here")
     return names.source.segment(index), copied
+
+
+def _is_plain(names: Names, index: ast.AST) -> bool:
+    """Whether an index is made of names and numbers alone, so that it means the same wherever these do."""
+    match index:
+        case ast.Call(keywords=[]):
+            if public(names.resolve(index.func)) not in _PURE:
+                return False
+            parts: Sequence[ast.AST] = index.args
+        case ast.Tuple():
+            parts = index.elts
+        case ast.Slice():
+            parts = [end for end in (index.lower, index.upper, index.step) if end is not None]
+        case ast.BinOp():
+            parts = [index.left, index.right]
+        case ast.UnaryOp():
+            parts = [index.operand]
+        case _:
+            return isinstance(index, ast.Name | ast.Constant)
+    return all(_is_plain(names, part) for part in parts)
 
 
 def _is_same(names: Names, name: ast.Name, there: ast.AST) -> bool:

@@ -214,7 +214,8 @@ class ProfileOptions(Rule):
 
     ## Fix safety
 
-    Safe: without the other it is refused, and profiling changes no result.
+    Safe where only the room is there: without a place nothing is kept. Where only the place is there a profile is
+    wanted, and nothing is done.
     """
 
     code = "MGF511"
@@ -223,13 +224,15 @@ class ProfileOptions(Rule):
     signatures = (Signature("ValueError", r"^Either both profile_space and profile_dir must be set"),)
 
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
-        """One candidate: without the one that is there. Raises NoFix."""
+        """One candidate: without the room that nothing uses. Raises NoFix."""
         names = Names(source)
         for call in _at(names, failure):
             given = [k.arg for k in call.keywords if k.arg in ("profile_space", "profile_dir")]
-            if len(given) == 1 and given[0]:
-                drop = functools.partial(without_keyword, name=given[0])
-                yield _candidate(names, f"Drop {given[0]}, which is alone", {call: drop})
+            if given == ["profile_dir"]:
+                raise NoFix("by hand: say how many events fit with profile_space, or drop profile_dir")
+            if given == ["profile_space"]:
+                drop = functools.partial(without_keyword, name="profile_space")
+                yield _candidate(names, "Drop profile_space, which is alone", {call: drop})
                 return
         raise NoFix("by hand: give both profile_space and profile_dir, or neither")
 

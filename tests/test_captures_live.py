@@ -20,6 +20,63 @@ def kernel(x_ref, o_ref):
 """
 
 LEFT = {
+    "an index below zero, which a Ref does not know": """
+W = jnp.arange(128, dtype=jnp.float32)
+LAST = -1
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + W[LAST]
+kernel(x)""",
+    "an index that may be below zero": """
+W = jnp.arange(128, dtype=jnp.float32)
+@plgpu.kernel(out_type=F, grid=(2,), grid_names=("i",))
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + W[lax.axis_index("i") - 1]
+kernel(x)""",
+    "a body that others may make kernels of": """
+__all__ = ["body", "kernel"]
+W = jnp.arange(128, dtype=jnp.float32)
+def body(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * W
+kernel = plgpu.kernel(body, out_type=F)
+kernel(x)""",
+    "a kernel that is made of what may change": """
+import functools
+class Model:
+    scale = 2.0
+    def make(self, w):
+        def body(scale, x_ref, o_ref):
+            o_ref[...] = x_ref[...] * w * scale
+        return plgpu.kernel(functools.partial(body, self.scale), out_type=F)
+model = Model()
+kernel = model.make(x)
+model.scale = 3.0
+kernel(x)""",
+    "a kernel that is asked for more than its result": """
+W = jnp.arange(128, dtype=jnp.float32)
+@jax.jit
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * W
+kernel(x)
+kernel.lower""",
+    "a kernel that is put into a table": """
+KERNELS = {}
+def register(kernel):
+    KERNELS["scale"] = kernel
+    return kernel
+W = jnp.arange(128, dtype=jnp.float32)
+@register
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * W
+KERNELS["scale"](x)""",
+    "a kernel that is made on one line with its condition": """
+W = jnp.arange(128, dtype=jnp.float32)
+def body(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * W
+if True: kernel = plgpu.kernel(body, out_type=F)
+kernel(x)""",
     "a property": """
 class Config:
     @property

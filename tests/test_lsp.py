@@ -294,6 +294,20 @@ def test_a_text_that_is_no_python_or_no_kernel_shows_nothing(folder: Path) -> No
 
 
 @needs_pygls
+def test_what_is_installed_is_left_alone(folder: Path) -> None:
+    there = folder / ".venv" / "lib" / "site-packages"
+    there.mkdir(parents=True)
+    (there / "k.py").write_text(OLD)
+    with client(folder) as editor:
+        editor.open(".venv/lib/site-packages/k.py")
+        editor.open("own.py", OLD)
+        assert editor.painted("own.py")
+        assert [m["params"]["uri"] for m in editor.heard if m["method"].endswith("Diagnostics")] == [
+            editor.uri("own.py")
+        ]
+
+
+@needs_pygls
 def test_what_an_editor_cannot_version_is_not(folder: Path) -> None:
     (folder / "k.py").write_text(OLD)
     with client(folder, capabilities={"general": {"positionEncodings": ["utf-16"]}}) as editor:

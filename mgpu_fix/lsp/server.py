@@ -32,7 +32,7 @@ class Server(LanguageServer):
         self._pages = _pages(catalogue)
         #: what was published last, by document
         self._shown: dict[str, tuple[int, tuple[Problem, ...]]] = {}
-        #: tokens of what the editor shows a progress of, None until it agreed
+        #: by job, the token of a progress bar that the editor agreed to
         self._tokens: dict[int, str] = {}
         self._jobs: dict[str, Job] = {}
 

@@ -22,6 +22,7 @@ from mgpu_fix.observe import Observer, ObserverError
 from mgpu_fix.repair import engine_of, observe
 from mgpu_fix.source import SourceError, SourceFile
 from mgpu_fix.versions import Window, installed
+from mgpu_fix.walk import SKIPPED
 
 #: how often a run that is no longer wanted is told so, in seconds: what comes before it has begun is not heard
 _AGAIN = 0.2
@@ -160,6 +161,8 @@ class Session:
         """Look at a document as it is now, and run what it is about if that is trusted."""
         document = self.documents[uri]
         self.cancel(document.job)
+        if self._is_foreign(document.path):
+            return
         document.job = self._job(document)
         if document.job is None:
             document.dynamic = None
@@ -223,6 +226,11 @@ class Session:
     def _folder_of(self, path: str) -> str:
         """The innermost folder of the workspace that holds a file, empty where none does."""
         return next((f for f in self.folders if Path(path).is_relative_to(f)), "")
+
+    def _is_foreign(self, path: str) -> bool:
+        """Whether a file is an installed package's, or of another tool's; people look at such, and do not mend them."""
+        folder = self._folder_of(path)
+        return not SKIPPED.isdisjoint(Path(os.path.relpath(path, folder) if folder else path).parts)
 
     def _interrupt(self, job: Job | None) -> None:
         # The lock: it must not be another job's run by now.

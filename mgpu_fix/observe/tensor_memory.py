@@ -28,26 +28,30 @@ class _Use:
 def tensor_memory_uses(closed: Any) -> tuple[TensorMemoryUse, ...]:
     """Every such use whose place in the user's source is known. Raises whatever the walk over a jaxpr may raise."""
     uses: list[_Use] = []
-    _walk(closed.jaxpr, {}, None, uses)
+    scoped: set[Any] = set()
+    _walk(closed.jaxpr, {}, None, uses, scoped)
     found = []
     for i, use in enumerate(uses):
         span = locate.user_place(jaxseam.frames_of(use.equation))
         if span is not None and use.name in (*_LOADS, *_STORES):
-            found.append(TensorMemoryUse(span, use.name in _STORES, _is_reused(uses, i)))
+            found.append(TensorMemoryUse(span, use.name in _STORES, _is_reused(uses, i, scoped)))
     return tuple(dict.fromkeys(found))
 
 
-def _is_reused(uses: list[_Use], i: int) -> bool:
-    """Whether what a use is of is written to later, or in the same loop."""
+def _is_reused(uses: list[_Use], i: int, scoped: set[Any]) -> bool:
+    """Whether what a use is of is written to later, or in the same loop. Memory of a scope that has ended is another
+    one's next."""
     use = uses[i]
     writers = (
-        j for j, other in enumerate(uses) if other.ref is use.ref and other.name not in (*_LOADS, *_READS) and j != i
+        j
+        for j, other in enumerate(uses)
+        if (other.ref is use.ref or use.ref in scoped) and other.name not in (*_LOADS, *_READS) and j != i
     )
     return any(j > i or (use.loop is not None and uses[j].loop == use.loop) for j in writers)
 
 
-def _walk(jaxpr: Any, roots: dict[Any, Any], loop: int | None, uses: list[_Use]) -> None:
-    """Note every use in a jaxpr; ``roots`` says which Ref a variable stands for."""
+def _walk(jaxpr: Any, roots: dict[Any, Any], loop: int | None, uses: list[_Use], scoped: set[Any]) -> None:
+    """Note every use in a jaxpr, and what is allocated in it; ``roots`` says which Ref a variable stands for."""
     for equation in jaxpr.eqns:
         inner = jaxseam.inner_jaxprs(equation)
         inside = id(equation) if loop is None and jaxseam.is_loop(equation) else loop
@@ -55,6 +59,8 @@ def _walk(jaxpr: Any, roots: dict[Any, Any], loop: int | None, uses: list[_Use])
             known = {
                 v: roots.get(o, o) for v, o in bound.items() if jaxseam.is_ref_type(v.aval) and not hasattr(o, "val")
             }
-            _walk(body, {**roots, **known}, inside, uses)
+            if jaxseam.operation_name(equation) == "run_scoped":
+                scoped |= {v for v in body.invars if v not in bound}
+            _walk(body, {**roots, **known}, inside, uses, scoped)
         refs = [] if inner else [v for v in equation.invars if not hasattr(v, "val")]
         uses += [_Use(roots.get(v, v), equation, loop) for v in refs if jaxseam.space_of(v.aval) == "tmem"]
