@@ -94,7 +94,7 @@ CASES = {
     ),
     "a loop": (UNROLL, "pl.loop", "pl.loop(0, 8, unroll=6)(f)", "pl.loop(0, 8, unroll=4)(f)", SAFE),
     "a profile": (
-        PROFILE, "plgpu.CompilerParams", "p = plgpu.CompilerParams(profile_dir=d, approx_math=True)",
+        PROFILE, "plgpu.CompilerParams", "p = plgpu.CompilerParams(profile_space=d, approx_math=True)",
         "p = plgpu.CompilerParams(approx_math=True)", SAFE,
     ),
     "numbers in a row": (
@@ -161,6 +161,7 @@ def test_where_jax_names_no_transfer_each_is_tried_and_then_all() -> None:
         (MODE, "plgpu.emit", "plgpu.emit_pipeline(f, in_specs=specs)(x)", "drop pipeline_mode where"),
         (UNROLL, "pl.loop", "pl.loop(0, 8, **options)(f)", "must divide the number of steps"),
         (PROFILE, "plgpu.Comp", "plgpu.CompilerParams(**options)", "give both"),
+        (PROFILE, "plgpu.Comp", "plgpu.CompilerParams(profile_dir=d)", "how many events fit"),
         (IOTA, "jnp.arange", "jnp.arange(2, 130)", "right where it is made"),
         (IOTA, "jnp.arange", "plgpu.layout_cast(jnp.arange(128), plgpu.Layout.WGMMA)", "cast already"),
         (PLAN, "k(1)", "def k(o):\n    o[0], y = x\n\n\nk(1)", "optimized=False"),
