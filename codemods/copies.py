@@ -47,8 +47,9 @@ class CopyShapeOrDtype(Rule):
 
     ## Fix safety
 
-    Safe where the kernel uses one part only of a larger SMEM: nothing else is in it. Otherwise which of the two Refs
-    has the wrong size, and which part of it is meant, is left to you; so are dtypes, which no copy converts.
+    Safe where the kernel uses one part only of a larger SMEM and numbers show that the result is right, as those of a
+    reference do: another Ref may have been meant. Which of the two has the wrong size otherwise, and which part of it
+    is meant, is left to you; so are dtypes, which no copy converts.
     """
 
     code = "MGF404"
@@ -80,7 +81,7 @@ class CopyShapeOrDtype(Rule):
         part, copied = _part(names, memory)
         ends = (source.bounds(use)[1] for use in copied)
         edits = tuple(Edit(end, end, f".at[{part}]") for end in ends)
-        yield Candidate(f"Copy the part of `{memory.id}` that is used", edits)
+        yield Candidate(f"Copy the part of `{memory.id}` that is used", edits, needs_oracle=True)
 
 
 RULES = (CopyShapeOrDtype(),)

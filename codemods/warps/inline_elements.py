@@ -236,6 +236,10 @@ class ElementWise:
         else:
             if len(self.shape) != 1 or self.shape[0] > _MOST_SPELLED or (how == "sum" and self.dtype not in _SUMMED):
                 raise NoFix(f"the {how} of {list(self.shape)} elements of {self.dtype} is not spelled out")
+            signs = [k.value for call in self._sources for k in call.keywords if k.arg == "is_signed"]
+            signed = str(self.dtype).startswith("int")
+            if how != "sum" and not all(isinstance(s, ast.Constant) and s.value in (signed, None) for s in signs):
+                raise NoFix(f"whether `{self.function.name}` counts below zero is not what its {self.dtype} says")
             element, result, [i] = self._fresh("element"), self._fresh("result"), self.indices
             lines = [f"def {element}({i}):", *_indented(self._rest(i, "return"), self.source.indent), ""]
             lines += [f"{result} = {element}({self._index(0)})", f"for {i} in range(1, {self.shape[0]}):"]
