@@ -165,6 +165,13 @@ class _Kernel:
         read = [self._holder(use, name) for use, home in homes.items() if home in outer]
         if not any(read):
             raise NoFix(f"where the kernel's body reads `{name}` is not known")
+        for node in filter(None, read):
+            match self.names.parents[node]:
+                case (
+                    ast.Call(func=ast.Name(id="isinstance" | "type" | "callable" | "hasattr" | "getattr"))
+                    | ast.Compare(ops=[ast.Is() | ast.IsNot()])
+                ):
+                    raise NoFix(f"line {node.lineno} asks what `{name}` is, which a Ref is not")
         return [node for node in read if node is not None]
 
     def _holder(self, use: ast.expr, name: str) -> ast.expr | None:
@@ -284,8 +291,27 @@ class _Kernel:
         """Raises NoFix unless the arrays have the same names and meaning at ``place`` as in the body."""
         for name in self.arrays:
             root = _root(name)
+            self._check_given(name)
             if self.names.home(root, place) is not self.names.home(root, self._uses(name)[0]):
                 raise NoFix(f"`{root}` is something else where the kernel is called, at line {place.lineno}")
+
+    def _check_given(self, name: str) -> None:
+        """Raises NoFix where a function around the kernel is also called with a number of Python's for ``name``, which
+        has no dtype of its own, as an operand has."""
+        home = self.names.home(name, self._uses(name)[0])
+        if not isinstance(home, ast.FunctionDef) or name not in {
+            a.arg for a in [*positional(home), *home.args.kwonlyargs]
+        }:
+            return
+        place = next((i for i, a in enumerate(positional(home)) if a.arg == name), len(positional(home)))
+        for use in self.names.uses(home.name, self.names.scope(home)):
+            call = self.names.parents[use]
+            if isinstance(call, ast.Call) and call.func is use:
+                given = [*call.args[place : place + 1], *(k.value for k in call.keywords if k.arg == name)]
+                if any(isinstance(n, ast.Constant) for value in given for n in ast.walk(value)):
+                    raise NoFix(
+                        f"at line {call.lineno} `{name}` is a number of Python's, which has no dtype of its own"
+                    )
 
     def _check_once(self, made: ast.stmt | ast.expr) -> None:
         """Raises NoFix where a loop makes several kernels, which the function around them would take for one."""

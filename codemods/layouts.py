@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
+from mgpu_fix.source.flow import is_pure
 
 from .allocations import allocation
 from .imports import Imports
@@ -80,7 +81,9 @@ def _is_cast(names: Names, call: ast.Call) -> bool:
 
 
 def _shape(names: Names, call: ast.Call) -> str:
-    """The shape of an iota as text. Raises NoFix."""
+    """The shape of an iota as text, which then stands there twice. Raises NoFix."""
+    if not is_pure(names, call):
+        raise NoFix(_BY_HAND)
     segment = names.source.segment
     named = {k.arg: k.value for k in call.keywords}
     match names.resolve(call.func), call.args:

@@ -20,6 +20,22 @@ def kernel(x_ref, o_ref):
 """
 
 LEFT = {
+    "a body that asks what it closes over": """
+def scaled(q, s):
+    @plgpu.kernel(out_type=F)
+    def kernel(q_ref, o_ref):
+        o_ref[...] = q_ref[...] * (s if isinstance(s, float) else s[...])
+    return kernel(q)
+scaled(x, x)""",
+    "what is a number of Python's elsewhere": """
+def scaled(q, s):
+    @plgpu.kernel(out_type=F)
+    def kernel(q_ref, o_ref):
+        o_ref[...] = q_ref[...] * s
+    return kernel(q)
+jax.jit(scaled)(x, 2.5)
+def half(q):
+    return scaled(q, 2.5)""",
     "an index below zero, which a Ref does not know": """
 W = jnp.arange(128, dtype=jnp.float32)
 LAST = -1

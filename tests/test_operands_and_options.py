@@ -163,6 +163,7 @@ def test_where_jax_names_no_transfer_each_is_tried_and_then_all() -> None:
         (PROFILE, "plgpu.Comp", "plgpu.CompilerParams(**options)", "give both"),
         (PROFILE, "plgpu.Comp", "plgpu.CompilerParams(profile_dir=d)", "how many events fit"),
         (IOTA, "jnp.arange", "jnp.arange(2, 130)", "right where it is made"),
+        (IOTA, "jnp.arange", "jnp.arange(next(sizes))", "right where it is made"),
         (IOTA, "jnp.arange", "plgpu.layout_cast(jnp.arange(128), plgpu.Layout.WGMMA)", "cast already"),
         (PLAN, "k(1)", "def k(o):\n    o[0], y = x\n\n\nk(1)", "optimized=False"),
     ],
