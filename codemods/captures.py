@@ -308,7 +308,7 @@ class _Kernel:
             call = self.names.parents[use]
             if isinstance(call, ast.Call) and call.func is use:
                 given = [*call.args[place : place + 1], *(k.value for k in call.keywords if k.arg == name)]
-                if any(isinstance(n, ast.Constant) for value in given for n in ast.walk(value)):
+                if any(not any(isinstance(n, ast.Name) for n in ast.walk(value)) for value in given):
                     raise NoFix(
                         f"at line {call.lineno} `{name}` is a number of Python's, which has no dtype of its own"
                     )
