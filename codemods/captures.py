@@ -1,6 +1,7 @@
 """MGF402: a kernel's body reads an array from outside that is no operand of it."""
 
 import ast
+import keyword
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -292,8 +293,22 @@ class _Kernel:
         for name in self.arrays:
             root = _root(name)
             self._check_given(name)
+            self._check_there(name, place)
             if self.names.home(root, place) is not self.names.home(root, self._uses(name)[0]):
                 raise NoFix(f"`{root}` is something else where the kernel is called, at line {place.lineno}")
+
+    def _check_there(self, name: str, place: ast.AST) -> None:
+        """Raises NoFix where an array that the body reads under a condition need not be there when it is called."""
+        uses = self._uses(name)
+        always = [u for u in uses if not any(self._is_choice(n) for n in self.names.ancestors(u) if n in self._inside)]
+        bound = self.names.binding(_root(name), uses[0])
+        around = {*self.names.ancestors(place)}
+        chosen = bound is None or any(self._is_choice(n) and n not in around for n in self.names.ancestors(bound))
+        if not always and (name != _root(name) or chosen):
+            raise NoFix(f"`{name}` is read under a condition, and need not be there where the kernel is called")
+
+    def _is_choice(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.If | ast.IfExp | ast.BoolOp | ast.Try | ast.For | ast.While | ast.Match)
 
     def _check_given(self, name: str) -> None:
         """Raises NoFix where a function around the kernel is also called with a number of Python's for ``name``, which
@@ -333,8 +348,8 @@ class _Kernel:
         scope, decorators = self.names.scope(made), getattr(made, "decorator_list", [])
         if isinstance(scope, ast.ClassDef):
             raise NoFix("the kernel is a method")
-        if len(self.names.members(scope)[name]) > 1:
-            raise NoFix(f"`{name}` is bound several times")
+        if len(self.names.members(scope).get(name, ())) != 1:
+            raise NoFix(f"`{name}` is bound several times, or from elsewhere")
         if any(isinstance(self.names.parents[use], ast.Attribute) for use in self.names.uses(name, scope)):
             raise NoFix(f"more of `{name}` is used than that it can be called")
         if any(self.names.resolve(maker) not in ("jax.jit", "jax.api.jit") for maker in decorators[:-1]):
@@ -438,7 +453,7 @@ def _stores(name: ast.Name) -> bool:
 def _fresh(name: str, taken: set[str]) -> str:
     """``name``, or one like it that is free, which then is taken."""
     found, i = name, 2
-    while found in taken:
+    while found in taken or keyword.iskeyword(found):
         found, i = f"{name}{i}", i + 1
     taken.add(found)
     return found

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from mgpu_fix.console import UsageError, is_terminal, say
+from mgpu_fix.disk import shown_path
 from mgpu_fix.model import Fix
 from mgpu_fix.report.text import TextReport
 
@@ -23,7 +24,7 @@ class Asker:
         """Whether to make ``fix``."""
         if self._rest is not None:
             return self._rest
-        say(f"{fix.path}\n{self.text.one(fix)}", self.stream)
+        say(f"{shown_path(fix.path)}\n{self.text.one(fix)}", self.stream)
         while True:
             say(_QUESTION, self.stream)
             line = self.read()

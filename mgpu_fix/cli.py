@@ -234,7 +234,7 @@ def apply(
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
-    output = _preview(output, diff, check_only)
+    output = _preview(output, diff, check_only, interactive)
     mode = "preview" if diff or check_only else "apply"
     tasks = [Task(f, mode, options, p, goldens=golden, renew=update_golden) for f, p in runs.programs(files)]
     return commands.repair(tasks, output, _early, oracle_python, interactive)
@@ -316,17 +316,19 @@ def upgrade(
     """Bring code to a newer version of JAX. That runs nothing, and proves nothing, without --run, -m or --call."""
     from mgpu_fix import upgrading
 
-    output = _preview(output, diff, check_only)
+    output = _preview(output, diff, check_only, interactive)
     chosen = upgrading.Chosen(since, to, select, ignore, unsafe_fixes, jobs, interactive)
     program = runs.program() if runs.asked else None
     return upgrading.upgrade(tuple(paths), chosen, output, not (diff or check_only), program)
 
 
-def _preview(output: Output, diff: bool, check_only: bool) -> Output:
+def _preview(output: Output, diff: bool, check_only: bool, interactive: bool) -> Output:
     """How a report is told where --diff or --check may be given. Raises UsageError."""
     if diff and check_only:
         raise UsageError("--diff and --check exclude each other: one prints the patch, the other nothing")
-    return replace(output, patch=diff, quiet=output.quiet or check_only)
+    if interactive and check_only:
+        raise UsageError("--interactive and --check exclude each other: one asks, the other says nothing")
+    return replace(output, patch=diff, quiet=output.quiet or (check_only and not output.file))
 
 
 @app.command()

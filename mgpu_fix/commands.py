@@ -1,5 +1,6 @@
 """What the commands do, once their options are parsed; each returns the exit code."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 from mgpu_fix import __version__, golden
 from mgpu_fix.asking import terminal
 from mgpu_fix.catalogue import CatalogueError, Rule, load
-from mgpu_fix.console import Output, OutputError, Progress, UsageError, is_terminal, say
+from mgpu_fix.console import Output, OutputError, Progress, UsageError, check_output, is_terminal, say
 from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import Fix, Report, to_json
@@ -36,6 +37,7 @@ def repair(
 ) -> int:
     """``apply``, ``check`` and the commands about goldens; ``oracle_python`` is a Python that gives the numbers."""
     mode = tasks[0].mode
+    check_output(output, (name for task in tasks for name in task.files))
     teller = Teller(output, mode == "apply")
     accept = terminal(teller.text, sys.stderr) if interactive else None
     with Progress(not output.quiet and is_terminal(sys.stderr) and not accept) as progress:
@@ -56,7 +58,8 @@ def carried_out(
     task = tasks[0]
     _check(task.options)
     places = [golden.place(name, task.goldens) for each in tasks for name in each.files]
-    shared = next((path for path in places if task.goldens and places.count(path) > 1), None)
+    one = task.goldens and not task.program.command
+    shared = next((path for path in places if one and places.count(path) > 1), None)
     if shared:
         raise UsageError(f"--golden: two of the files would share {shared}")
     with _running(observer) as running, _oracle(oracle_python) as oracle:
@@ -156,6 +159,9 @@ def program(
     arch = rest["arch"]
     if arch and arch not in DEVICES:
         raise UsageError(f"--arch {arch} is not known; it is one of {', '.join(DEVICES)}")
+    for name in ("rtol", "atol"):
+        if rest.get(name) is not None and not math.isfinite(rest[name]):
+            raise UsageError(f"--{name} {rest[name]} is no tolerance")
     if args and not call:
         raise UsageError("--arg needs --call NAME, the kernel that takes it")
     command = _command(run, module)

@@ -10,7 +10,9 @@ from typing import Any
 from mgpu_fix.console import UsageError
 
 #: options that name a folder or a program, as seen from the file that holds them
-_PLACES = ("golden", "oracle_python")
+_PLACES = ("golden", "oracle_python", "reference")
+#: options that are numbers, which true and false are not
+_NUMBERS = ("rtol", "atol", "timeout", "interpret_budget", "max_iterations")
 
 
 def find(folder: Path) -> Path | None:
@@ -44,13 +46,16 @@ def options(file: Path, known: Collection[str]) -> dict[str, Any]:
         if name == "targets" and isinstance(value, Mapping):
             found["target"] = [f"{os.path.relpath(file.parent)}/{glob}={command}" for glob, command in value.items()]
             continue
-        if name not in known or not isinstance(value, (str, int, float, list)):
+        wrong = name in _NUMBERS and isinstance(value, bool)
+        if name not in known or wrong or not isinstance(value, (str, int, float, list)):
             names = ", ".join(sorted(n.replace("_", "-") for n in {*known, "targets"}))
-            what = "is no option" if name not in known else "takes no table"
+            what = "is no option" if name not in known else "takes a number" if wrong else "takes no table"
             raise UsageError(f"{file}: [tool.mgpu-fix] {key} {what}; there are {names}")
         found[name] = ",".join(map(str, value)) if isinstance(value, list) else value
     for name in _PLACES:
-        if isinstance(found.get(name), str) and (name == "golden" or os.sep in found[name]):
+        value = found.get(name)
+        is_path = isinstance(value, str) and (name == "golden" or os.sep in value or ".py:" in value)
+        if is_path:
             found[name] = os.path.relpath(file.parent / found[name])
     return found
 
@@ -62,6 +67,6 @@ def target(name: str, targets: Sequence[str]) -> str:
         glob, equals, command = spec.partition("=")
         if not equals or not command.strip():
             raise UsageError(f"--target {spec!r} is not like 'kernels/*.py=pytest tests/test_kernels.py'")
-        if fnmatch.fnmatch(os.path.normpath(os.path.relpath(name)), os.path.normpath(glob)):
+        if fnmatch.fnmatch(os.path.abspath(name), os.path.abspath(glob)):
             return command
     return ""

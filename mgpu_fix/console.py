@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -31,6 +32,18 @@ class Output:
     def text(self) -> bool:
         """Whether the report is for people."""
         return self.format == "text"
+
+
+def check_output(output: Output, files: Iterable[str]) -> None:
+    """Raises UsageError where the report cannot go to its file, or would take the place of one that is worked on."""
+    if not output.file:
+        return
+    if os.path.realpath(output.file) in {os.path.realpath(name) for name in files}:
+        raise UsageError(f"--output-file: {output.file} is one of the files to work on")
+    folder = os.path.dirname(os.path.abspath(output.file))
+    place = output.file if os.path.exists(output.file) else folder
+    if os.path.isdir(output.file) or not os.path.isdir(folder) or not os.access(place, os.W_OK):
+        raise UsageError(f"--output-file: {output.file} cannot be written")
 
 
 def say(text: str, stream: TextIO | None = None, errors: str = "replace") -> None:

@@ -84,6 +84,8 @@ def write_all(changes: Mapping[str, tuple[SourceFile, SourceFile]]) -> dict[str,
 
 def write_new(path: Path, data: bytes) -> str:
     """Write a file of ours, whole or not at all; returns why it could not be written, empty where it was."""
+    # What a link leads to is what is written.
+    path = Path(os.path.realpath(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():

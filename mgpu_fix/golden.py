@@ -136,14 +136,20 @@ def _call(entry: Mapping[str, Any]) -> KernelCall:
 
 
 def gaps(run: Observation, golden: verify.Golden) -> list[Remaining]:
-    """Calls of a run that its golden does not hold, and those that it holds and the run does not make."""
+    """Calls of a run that its golden does not hold, or for other inputs, and those that it holds and the run does not
+    make."""
     recorded = verify.recorded(run, golden.truth)
     found = []
     for call in run.calls:
-        if id(call) in recorded or call.failures:
+        known = {n.inputs for n in verify.known_numbers(call)}
+        if not known or call.failures:
             continue
-        why = next((n.why for n in call.numbers if n.why), "")
-        if not why:
+        twin = recorded.get(id(call))
+        if twin is not None and not known & {n.inputs for n in twin.numbers}:
+            message, again = f"{call.label} gets other inputs than were recorded", "golden record takes them"
+            path, line = (call.span.path, call.span.line) if call.span else ("", None)
+            found.append(Remaining(None, "compare", "OtherInputs", message, path, line, None, again, call.name))
+        elif twin is None:
             path, line = (call.span.path, call.span.line) if call.span else ("", None)
             message, again = f"{call.label} is not recorded", "golden record adds it"
             found.append(Remaining(None, "compare", "NotRecorded", message, path, line, None, again, call.name))

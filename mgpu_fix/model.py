@@ -16,6 +16,8 @@ from mgpu_fix.levels import Applicability, Oracle, VerifiedBy
 
 T = TypeVar("T")
 
+#: Calls of one kernel with the same shapes whose numbers are kept.
+KEPT_CALLS = 3
 #: How far a program, or a kernel in it, came. Later is better.
 STAGES = ("parse", "import", "trace", "lower", "compile", "run", "compare")
 

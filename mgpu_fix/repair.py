@@ -14,7 +14,7 @@ from mgpu_fix.arrays import DRAW_SEED
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.engine import Engine, Options, Outcome, Runner
 from mgpu_fix.levels import Oracle, VerifiedBy
-from mgpu_fix.model import FileReport, Fix, Observation, Report, digest
+from mgpu_fix.model import KEPT_CALLS, FileReport, Fix, Observation, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.outcomes import merged, placed, reports_of, reports_of_one, shows_nothing
@@ -211,7 +211,8 @@ def _record(task: Task, report: FileReport, path: Path, drafted: golden.Draft, r
     """Write a golden; what became of it stands in the report."""
     if report.status == "blocked":
         return report
-    why = drafted.refused or ("" if drafted.calls else "no kernel has numbers to record")
+    none = "no kernel has numbers to record" + "".join(f"; {label}: {why}" for label, why in drafted.left[:1])
+    why = drafted.refused or ("" if drafted.calls else none)
     if not why:
         how = {"tool": f"mgpu-fix {__version__}", "jax": run.jax, "device": run.device, "draw_seed": DRAW_SEED}
         why = disk.write_new(path, golden.dump(drafted, run, how, task.tolerance))
@@ -220,6 +221,8 @@ def _record(task: Task, report: FileReport, path: Path, drafted: golden.Draft, r
         return replace(report, status=status, reason="; ".join(filter(None, (report.reason, f"not recorded: {why}"))))
     several = len(drafted.calls) > 1
     told = f"{len(drafted.calls)} kernel call{'s' if several else ''} recorded in {disk.shown_path(str(path))}"
+    often = any(len(call.numbers) >= KEPT_CALLS for call, _ in drafted.calls)
+    told += f", of each the first {KEPT_CALLS} inputs" if often else ""
     told += "".join(f"; not recorded: {label}: {reason}" for label, reason in drafted.left)
     return replace(report, reason="; ".join(filter(None, (report.reason, told))))
 

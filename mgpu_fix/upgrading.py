@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mgpu_fix.console import Output, Progress, UsageError, is_terminal, say
+from mgpu_fix.console import Output, Progress, UsageError, check_output, is_terminal, say
 from mgpu_fix.levels import Applicability
 from mgpu_fix.versions import Version, Window, installed, parse
 from mgpu_fix.walk import pallas_files
@@ -47,6 +47,7 @@ def upgrade(
         load().chosen(chosen.select, chosen.ignore)
     # Nothing runs the Python of Markdown.
     files = tuple(path for path in pallas_files(paths) if not (program and path.endswith(".md")))
+    check_output(output, files)
     if not files and output.text:
         say("" if output.quiet else "no file speaks of Pallas\n", sys.stderr if output.patch else sys.stdout)
         return 0

@@ -171,7 +171,8 @@ def _settled(
     what contradicted it before has no say in whether it is worse off now."""
     b, a = verdict.before, verdict.after
     healthy = not b.failures and before is not after
-    if a is None or (verdict.lost and (healthy or verdict.agrees is None)):
+    # What still fails is not what is to be judged.
+    if a is None or a.failures or (verdict.lost and (healthy or verdict.agrees is None)):
         return verdict
     known = [r for r in after.referred if a.label in r.calls and r.agrees is not None]
     strayed = healthy and any(r.agrees is False for r in before.referred if b.label in r.calls)

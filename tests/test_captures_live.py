@@ -20,6 +20,34 @@ def kernel(x_ref, o_ref):
 """
 
 LEFT = {
+    "an option that another call leaves out": """
+def attend(q, mask=None):
+    @plgpu.kernel(out_type=F)
+    def kernel(q_ref, o_ref):
+        v = q_ref[...]
+        if mask is not None:
+            v = v * mask
+        o_ref[...] = v
+    return kernel(q)
+attend(x, x)""",
+    "an array that is not always there": """
+def attend(q, causal):
+    if causal:
+        mask = x * 2
+    @plgpu.kernel(out_type=F)
+    def kernel(q_ref, o_ref):
+        o_ref[...] = q_ref[...] * mask if causal else q_ref[...]
+    return kernel(q)
+attend(x, True)""",
+    "a kernel of the module that a function makes": """
+W = jnp.arange(128, dtype=jnp.float32)
+def make():
+    global kernel
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * W
+    kernel = plgpu.kernel(body, out_type=F)
+make()
+kernel(x)""",
     "a body that asks what it closes over": """
 def scaled(q, s):
     @plgpu.kernel(out_type=F)

@@ -49,6 +49,11 @@ def test_help_imports_neither_jax_nor_libcst() -> None:
         (["apply", "-m", "a", "--run", "pytest", "f.py"], "--run and -m exclude each other"),
         (["apply", "--run", "pytest", "--call", "f", "f.py"], "--call is for files that are run as scripts"),
         (["apply", "--run", "pytest"], "Missing argument"),
+        (["apply", "--output-file", "./k.py", "k.py"], "--output-file: ./k.py is one of the files to work on"),
+        (["upgrade", "--output-file", "none/r.txt", "."], "--output-file: none/r.txt cannot be written"),
+        (["apply", "--output-file", ".", "k.py"], "--output-file: . cannot be written"),
+        (["apply", "--rtol", "nan", "k.py"], "--rtol nan is no tolerance"),
+        (["apply", "-i", "--check", "k.py"], "--interactive and --check exclude each other"),
         (["explain", "MGF999"], "no rule knows 'MGF999'"),
     ],
 )

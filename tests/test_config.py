@@ -28,13 +28,15 @@ def test_the_nearest_file_with_the_table_counts(tmp_path: Path) -> None:
 def test_options_are_read_as_the_command_line_spells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = "[tool.mgpu-fix]\nselect = ['MGF401', 'MGF101']\nunsafe-fixes = true\n"
-    text += "golden = 'kept'\noracle-python = 'bin/py'\n"
-    found = config.options(written(tmp_path / "top", text), {"select", "unsafe_fixes", "golden", "oracle_python"})
+    text += "golden = 'kept'\noracle-python = 'bin/py'\nreference = 'truth.py:f'\n"
+    names = {"select", "unsafe_fixes", "golden", "oracle_python", "reference"}
+    found = config.options(written(tmp_path / "top", text), names)
     assert found == {
         "select": "MGF401,MGF101",
         "unsafe_fixes": True,
         "golden": "top/kept",
         "oracle_python": "top/bin/py",
+        "reference": "top/truth.py:f",
     }
 
 
@@ -53,6 +55,9 @@ def test_files_are_run_by_what_their_pattern_says(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path / "sub")
     found = config.options(tmp_path / "pyproject.toml", {"target"})["target"]
     assert config.target("../kernels/a.py", found) == "pytest tests"
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.chdir(tmp_path / "kernels")
+    assert config.target("a.py", config.options(tmp_path / "pyproject.toml", {"target"})["target"]) == "pytest tests"
     with pytest.raises(UsageError, match="is not like"):
         config.target("a.py", ["pytest"])
 
@@ -64,6 +69,7 @@ def test_files_are_run_by_what_their_pattern_says(tmp_path: Path, monkeypatch: p
         ("[tool.mgpu-fix]\nfiles = ['a.py']\n", "files is no option"),
         ("[tool.mgpu-fix.select]\na = 1\n", "select takes no table"),
         ("[tool]\nmgpu-fix = 3\n", "is no table"),
+        ("[tool.mgpu-fix]\nrtol = true\n", "rtol takes a number"),
         ("[tool.mgpu-fix\n", "pyproject.toml: "),
         ("[tool.mgpu-fix]\nrequire = 'luck'\n", "luck"),
         ("[tool.mgpu-fix]\nselect = 'MGF999'\n", "no rule is called MGF999"),

@@ -219,6 +219,74 @@ def test_a_reference_that_is_named_is_found_wherever_it_is(tmp_path: Path) -> No
     assert [n["message"] for n in files["k.py"]["notes"]] == ["double was not held against breaks: ValueError: no"]
 
 
+TWO = (
+    HEALTHY
+    + """
+@functools.partial(plgpu.kernel, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+def other(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + 1
+
+
+def first(x):
+    other(x)
+    return double(x) + other(x) * 0
+
+
+def itself(x):
+    return double(x)
+
+
+def ends(x):
+    raise SystemExit(3)
+
+
+def twice(x):
+    return np.asarray(x) * 2
+"""
+)
+
+
+def test_a_reference_vouches_only_for_what_comes_out_of_the_function(tmp_path: Path) -> None:
+    write(tmp_path, {"k.py": TWO})
+    options = ["--call", "first", "--arg", "f32[128]"]
+    code, files = report(tmp_path, "check", *options, "--reference", "twice", "k.py")
+    assert (code, {k["name"]: k["oracle"] for k in files["k.py"]["kernels"]}) == (
+        0,
+        {"double": "reference", "other": None},
+    )
+    for spec, why in [("itself", "itself runs a kernel itself"), ("ends", "SystemExit: 3")]:
+        code, files = report(tmp_path, "check", *options, "--reference", spec, "k.py")
+        assert (code, {k["oracle"] for k in files["k.py"]["kernels"]}) == (0, {None})
+        assert [n["message"] for n in files["k.py"]["notes"]] == [f"first was not held against {spec}: {why}"]
+
+
+def test_a_reference_of_one_of_several_kernels_needs_its_function(tmp_path: Path) -> None:
+    write(tmp_path, {"k.py": TWO + "other(jnp.ones(128, jnp.float32))\n"})
+    code, files = report(tmp_path, "check", "--reference", "twice", "k.py")
+    assert code == 0
+    assert "--call names the function" in files["k.py"]["notes"][0]["message"]
+
+
+def test_a_wrong_reference_keeps_out_no_fix_of_another_kernel(tmp_path: Path) -> None:
+    other = TWO.replace("    o_ref[...] = x_ref[...] + 1\n", "    return x_ref[...] + 1\n")
+    write(tmp_path, {"k.py": other.replace("    o_ref[...] = x_ref[...] * 2\n", "    return x_ref[...] * 2\n")})
+    wrong = "def wrong(x):\n    return np.asarray(x) * 3\n"
+    write(tmp_path, {"k.py": (tmp_path / "k.py").read_text() + wrong + "other(jnp.ones(128, jnp.float32))\n"})
+    options = ["--call", "double", "--arg", "f32[128]", "--reference", "wrong"]
+    code, files = report(tmp_path, "apply", *options, "k.py")
+    assert code == 1
+    assert [f["kernel"] for f in files["k.py"]["fixes"]] == ["other"]
+    assert "double differs from wrong" in reasons(files["k.py"])
+
+
+def test_other_inputs_than_were_recorded_are_told(tmp_path: Path) -> None:
+    write(tmp_path, {"k.py": HEALTHY})
+    assert mgpu_fix("golden", "record", "k.py", cwd=tmp_path).returncode == 0
+    write(tmp_path, {"k.py": HEALTHY.replace("arange(128, ", "arange(1, 129, ").replace("ones(128", "zeros(128")})
+    code, files = report(tmp_path, "golden", "verify", "k.py")
+    assert (code, [r["type"] for r in files["k.py"]["remaining"]]) == (1, ["OtherInputs"])
+
+
 def test_another_python_gives_the_numbers(observer: Observer, tmp_path: Path) -> None:
     other = os.environ.get("MGPU_FIX_ORACLE_PYTHON", sys.executable)
     text = BROKEN.replace(

@@ -181,9 +181,11 @@ def _referred(request: Request, probe: Any, namespace: dict[str, Any], reference
         example = None
     if example:
         return [trial.of_example(example)]
-    calls = probe.settled()
-    one = len({call.kernel.name for call in calls}) == 1
-    return [trial.of_call(call) for call in calls] if one and request.reference else []
+    calls = probe.settled() if request.reference else []
+    if len({call.kernel.name for call in calls}) > 1:
+        why = "the program has several kernels; --call names the function that it is the reference of"
+        return [Referred("the program", trial.name, why=why, given=True)]
+    return [trial.of_call(call) for call in calls]
 
 
 def _loaded(before: frozenset[str]) -> list[str]:

@@ -64,8 +64,9 @@ class TextReport:
         return "clean" if not calls else f"clean, {calls} kernel call{'s' if calls > 1 else ''} seen"
 
     def one(self, fix: Fix) -> str:
-        """One fix with its own patch."""
-        lines = [*self._fix(fix), "", *map(self._diff_line, fix.diff.removesuffix("\n").split("\n")), ""]
+        """One fix with its own patch, but for the names of the file in it."""
+        patch = fix.diff.removesuffix("\n").split("\n")[2:]
+        lines = [*self._fix(fix), "", *map(self._diff_line, patch), ""]
         return "".join(f"{line}\n" for line in lines)
 
     def _fix(self, fix: Fix) -> Iterator[str]:
