@@ -102,7 +102,7 @@ def test_without_the_option_nothing_is_said(folder: Path) -> None:
 def test_failing_tests_show_proven_diffs_and_others_are_left_alone(folder: Path, workers: tuple[str, ...]) -> None:
     # What is asked for of every session is in the file, and must not reach the sessions that are run for it.
     # Nor may they, or what is done for them, meet a warning.
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --mgpu-fix --junitxml=junit.xml -W error\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --mgpu-fix --junitxml=junit.xml -W error -p no:asyncio\n")
     ran = session(folder, *workers, "test_kernels.py")
     assert "4 failed, 1 passed, 1 xfailed" in ran.stdout, ran.stdout + ran.stderr
     assert "+    o_ref[...] = x_ref[...] * 2  # twice\n" in ran.stdout
