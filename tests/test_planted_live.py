@@ -149,8 +149,9 @@ def test_a_wrong_fix_is_refused_by_every_oracle(name: str, bench: Bench) -> None
         outcome = bench.planted(BROKEN, WRONG[name], oracle)
         assert not outcome.fixes, oracle
         [left] = outcome.remaining
-        [tried] = left.tried
-        assert "differ" in tried.outcome or "nothing writes to" in tried.outcome, (oracle, tried.outcome)
+        # JAX 0.10 has layouts to say no for, too.
+        outcomes = " ".join(tried.outcome for tried in left.tried)
+        assert "differ" in outcomes or "nothing writes to" in outcomes or "then stops with" in outcomes, outcomes
 
 
 def test_right_for_zeros_is_not_right(bench: Bench) -> None:
