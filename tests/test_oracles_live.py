@@ -260,6 +260,13 @@ def test_a_reference_vouches_only_for_what_comes_out_of_the_function(tmp_path: P
         assert [n["message"] for n in files["k.py"]["notes"]] == [f"first was not held against {spec}: {why}"]
 
 
+def test_a_reference_vouches_for_large_numbers_too(tmp_path: Path) -> None:
+    large = "def example_args():\n    return (jnp.arange(128.0) * 1e8,)\n\n\ndef kernel(x):\n    return double(x)\n"
+    write(tmp_path, {"k.py": TWO + large})
+    code, files = report(tmp_path, "check", "--reference", "twice", "k.py")
+    assert (code, {k["oracle"] for k in files["k.py"]["kernels"] if k["name"] == "double"}) == (0, {"reference"})
+
+
 def test_a_reference_of_one_of_several_kernels_needs_its_function(tmp_path: Path) -> None:
     write(tmp_path, {"k.py": TWO + "other(jnp.ones(128, jnp.float32))\n"})
     code, files = report(tmp_path, "check", "--reference", "twice", "k.py")

@@ -139,15 +139,14 @@ class Trial:
         touched = self.probe.interpreter.touched
         touched.clear()
         told = Referred(name, self.name, given=self.given)
-        labels = []
         try:
             told = self._compared(told, args, run)
             labels = sorted(touched)
             # Whether it comes out or not, what differs is somebody's fault.
             labels = self._seen(labels, args, run) if told.agrees else labels
         except (Exception, SystemExit) as e:
-            told = replace(told, agrees=None, why=f"{type(e).__name__}: {first_line(e)}")
-        return replace(told, calls=tuple(labels or sorted(touched)) if told.agrees is not True else tuple(labels))
+            told, labels = replace(told, agrees=None, why=f"{type(e).__name__}: {first_line(e)}"), sorted(touched)
+        return replace(told, calls=tuple(labels))
 
     def _compared(self, told: Referred, args: tuple[Any, ...], run: Callable[[tuple[Any, ...]], Any]) -> Referred:
         leaves, tree = jax.tree.flatten(args)

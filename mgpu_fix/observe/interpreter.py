@@ -157,5 +157,8 @@ class Interpreter:
 
 
 def _other(array: np.ndarray) -> np.ndarray:
-    """Other numbers of the same shape and dtype."""
-    return ~array if array.dtype == bool else (array + np.ones((), array.dtype)).astype(array.dtype)
+    """Numbers of the same shape and dtype that nobody takes for these."""
+    if array.dtype.kind in "biu":
+        return ~array
+    wide = array if array.dtype.kind == "c" else array.astype(np.float64)
+    return (wide * 1.5 + 1).astype(array.dtype)
