@@ -39,7 +39,8 @@ class Runner(Protocol):
     """Runs the program with other texts in place of what the disk holds."""
 
     def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
-        """One run. ``draws`` are kernel-call keys to run on one more draw of inputs; None: those that fail."""
+        """One run. ``draws`` are kernel-call keys to run on one more draw of inputs, each as often as there are kernels
+        of these calls; None: those that fail."""
         ...
 
 
@@ -265,7 +266,7 @@ class Engine:
                 mine = (
                     c for c in self.baseline.calls if any(n.draw for n in c.numbers) or (self.golden and c.failures)
                 )
-                draws = tuple(dict.fromkeys(c.key for c in mine))
+                draws = tuple(c.key for c in mine)
             changed = {p: s.data for p, s in texts.items() if s.data != self.originals[p].data}
             self.progress("observing the program" if not self._memo else f"checking fix {len(self._memo)}")
             self._memo[key] = self._named_as_before(self.run(changed, draws))

@@ -309,7 +309,9 @@ class Resources:
 class KernelCall:
     """One (kernel, avals) that the program called. ``stage`` is where its real trace stops, ``run`` where nothing stops
     it; ``unwritten`` are outputs (by index) that nothing in it writes to. ``number`` tells apart calls that differ in
-    what the kernel closes over. ``resources`` is None where it was not compiled, or ``uncompiled`` says why.
+    what the kernel closes over. ``literal`` says that its numbers are those of its text as it stands, with nothing read
+    into it but that it may close over arrays. ``resources`` is None where it was not compiled, or ``uncompiled`` says
+    why.
     """
 
     name: str
@@ -323,6 +325,7 @@ class KernelCall:
     unwritten: tuple[int, ...] = ()
     seconds: float = 0.0
     number: int = 0
+    literal: bool = False
     resources: Resources | None = None
     uncompiled: str = ""
 
@@ -357,8 +360,9 @@ class Referred:
     """A function of the program's held against its ``reference``, on its own arguments and on one more draw of them.
 
     ``calls`` are the labels of the kernel calls that it makes. ``agrees`` is None where that could not be found out;
-    then, and where they differ, ``why`` says why. ``given`` says that the user named the reference. ``drawn`` and
-    ``uniform`` are as in :class:`Numbers`: whether there was one more draw, and arguments of one value each only.
+    then, and where they differ, ``why`` says why. ``given`` says that the user named the reference. ``drawn`` says that
+    there was one more draw, and where they differ that they do on that alone; ``draw`` are files of what the function
+    gives on it. ``uniform`` says that the arguments hold one value each only.
     """
 
     function: str
@@ -368,6 +372,7 @@ class Referred:
     why: str = ""
     given: bool = False
     drawn: bool = False
+    draw: tuple[str, ...] = ()
     uniform: bool = False
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu_fix.arrays import load
 from mgpu_fix.levels import Oracle
-from mgpu_fix.model import STAGES, WAITS, KernelCall, Numbers, Observation
+from mgpu_fix.model import STAGES, WAITS, KernelCall, Numbers, Observation, Referred
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +79,7 @@ def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, Ker
     """The calls of ``before``, each with its match: the call with the same shapes at the same place among its like.
 
     One of the same name goes first, since a program may call more than before; but a fix may change names, and lines.
+    Calls of kernels that differ in what they close over have the same match, if a fix makes one kernel of them all.
     """
     queues: dict[tuple[str, ...], list[KernelCall]] = {}
     for call in after.calls:
@@ -91,7 +92,18 @@ def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, Ker
             if i not in matches and found:
                 matches[i] = found
                 queue.remove(found)
+    merged = {
+        (_like(before.calls[i]), n.inputs): after for i, after in matches.items() for n in after.numbers if n.inputs
+    }
+    for i, call in enumerate(before.calls):
+        if i not in matches and call.numbers and (_like(call), call.numbers[0].inputs) in merged:
+            matches[i] = merged[_like(call), call.numbers[0].inputs]
     return [(call, matches.get(i)) for i, call in enumerate(before.calls)]
+
+
+def _like(call: KernelCall) -> tuple[object, ...]:
+    """The same for calls of kernels that one function is the body of."""
+    return call.name, call.span, call.key
 
 
 def has_oracle(call: KernelCall, run: Observation, golden: Golden | None = None) -> bool:
@@ -110,11 +122,12 @@ def judge(before: Observation, after: Observation, compare: Compare, golden: Gol
         known = recorded(after, golden.truth) | recorded(before, golden.truth)
     matched = pairs(before, after)
     found = [
-        _settled(_judge(b, a, before, after, compare), known.get(id(b)), golden, before, after) for b, a in matched
+        _settled(_judge(b, a, before, after, compare), known.get(id(b)), golden, before, after, compare)
+        for b, a in matched
     ]
     met = {id(a) for _, a in matched}
     return found + [
-        _settled(CallVerdict(a, a, why="it was not called before"), known.get(id(a)), golden, after, after)
+        _settled(CallVerdict(a, a, why="it was not called before"), known.get(id(a)), golden, after, after, compare)
         for a in after.calls
         if id(a) not in met
     ]
@@ -136,7 +149,8 @@ def with_numbers(run: Observation, other: Observation) -> Observation:
         return replace(call, numbers=here)
 
     device = f"{run.device}, numbers by JAX {other.jax}"
-    return replace(run, calls=tuple(map(taken, run.calls)), referred=other.referred, device=device)
+    referred = (replace(r, draw=tuple(map(str, _files(other, r.draw)))) for r in other.referred)
+    return replace(run, calls=tuple(map(taken, run.calls)), referred=tuple(referred), device=device)
 
 
 def strays(observation: Observation, compare: Compare, golden: Golden | None = None) -> list[CallVerdict]:
@@ -166,6 +180,7 @@ def _settled(
     golden: Golden | None,
     before: Observation,
     after: Observation,
+    compare: Compare,
 ) -> CallVerdict:
     """A verdict by the original, or that of a better oracle in its place: but a healthy call computes what it did, and
     what contradicted it before has no say in whether it is worse off now."""
@@ -184,6 +199,14 @@ def _settled(
         was = _compared(mine, recorded, b, golden.truth, before, golden.compare).agrees if healthy else None
         if found.agrees or (found.agrees is False and was is not False):
             return found
+    narrow = next((r for r in before.referred if b.failures and _is_narrow(r, verdict)), None)
+    now = next((r for r in known if r.draw), None)
+    if narrow and now and before is not after:
+        difference = compare(_files(before, narrow.draw), _files(after, now.draw))
+        if not difference or difference == HOLLOW:
+            return verdict
+        lost = f"{now.function} computes something else on random inputs: {difference}"
+        return CallVerdict(b, a, False, difference, lost=lost)
     if wrong:
         why = f"{wrong.function} differs from {wrong.reference}: {wrong.why}"
         return CallVerdict(b, a, False, why, lost=why, oracle=Oracle.REFERENCE)
@@ -195,11 +218,21 @@ def _settled(
     return verdict
 
 
+def _is_narrow(told: Referred, verdict: CallVerdict) -> bool:
+    """Whether a reference that the program has by itself knows its own data only, as one that has a table of it in it:
+    on these it holds, and what it contradicts elsewhere is what the kernel's own text says."""
+    contradicts = told.agrees is False and told.drawn and told.draw and not told.given and not told.uniform
+    proven = verdict.agrees and verdict.drawn and not verdict.hollow and not doubt(verdict.before)
+    return bool(contradicts and proven and verdict.before.literal and verdict.before.label in told.calls)
+
+
 def _judge(
     b: KernelCall, a: KernelCall | None, before: Observation, after: Observation, compare: Compare
 ) -> CallVerdict:
     if a is None:
-        return CallVerdict(b, None, lost=f"{b.name} is no longer called")
+        called = any(_like(b) == _like(other) for other, twin in pairs(before, after) if twin)
+        less = "called less often, or with other values" if called else "no longer called"
+        return CallVerdict(b, None, lost=f"{b.name} is {less}")
     if STAGES.index(a.stage) < STAGES.index(b.stage):
         return CallVerdict(b, a, lost=f"{b.name} now stops at {a.stage}")
     if any(n.why == WAITS for n in a.numbers) and not any(n.why == WAITS for n in b.numbers):

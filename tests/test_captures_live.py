@@ -218,6 +218,14 @@ def body(x_ref, o_ref):
 kernel = plgpu.kernel(body, out_type=F) if len(W) else plgpu.kernel(body, out_type=F)
 kernel(x)""",
     "an element that counts from the end": KERNEL.replace("* W", "* W[-1]") + "kernel(x)",
+    "a reference that holds for its own arguments, which two outputs have in common": """
+@plgpu.kernel(out_type=(F, F))
+def kernel(x_ref, y_ref, a_ref, b_ref):
+    return x_ref[...] * y_ref[...], y_ref[...] * y_ref[...]
+def example_args():
+    return x, x
+def reference(x, y):
+    return y * y, x * y""",
     "JAX's error is expected": KERNEL + "try:\n    kernel(x)\nexcept ValueError:\n    pass",
 }
 
@@ -269,6 +277,39 @@ def make(x, w):
     return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))
 make(x, x + 1)(x)""",
         "return lambda x2: plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x2, w)",
+        False,
+    ),
+    "called with several arrays": (
+        """
+def scaled(q, w):
+    @plgpu.kernel(out_type=F)
+    def kernel(q_ref, o_ref):
+        o_ref[...] = q_ref[...] * w
+    return kernel(q)
+for i in range(5):
+    scaled(x, x + i)""",
+        "        o_ref[...] = q_ref[...] * w_ref[...]\n    return kernel(q, w)\n",
+        False,
+    ),
+    "made for several arrays": (
+        """
+def make(w):
+    @plgpu.kernel(out_type=F)
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * w
+    return kernel
+[kernel(x) for kernel in [make(x + i) for i in range(2)]]""",
+        "    def kernel(x):\n        return _kernel(x, w)\n",
+        False,
+    ),
+    "several numbers of one trace": (
+        """
+def scaled(q, s):
+    def body(q_ref, o_ref):
+        o_ref[...] = q_ref[...] * s
+    return plgpu.kernel(body, out_type=F)(q)
+jax.jit(lambda q, s: scaled(scaled(q, s), s + 1))(x, 2.5)""",
+        "    return plgpu.kernel(body, out_type=F)(q, s)\n",
         False,
     ),
     "two kernels": (

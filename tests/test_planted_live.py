@@ -188,6 +188,64 @@ def test_a_fix_that_breaks_the_program_is_refused(wrong: str, reason: str, bench
     assert reason in outcome.remaining[0].tried[0].outcome
 
 
+CAPTURED = """\
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+F = jax.ShapeDtypeStruct((128,), jnp.float32)
+W = jnp.arange(128, dtype=jnp.float32)
+
+
+@plgpu.kernel(out_type=F)
+def _kernel(x_ref, w_ref, o_ref):
+    o_ref[...] = x_ref[...] + w_ref[...]
+
+
+{body}
+
+def example_args():
+    return (jnp.{x},)
+
+
+def reference(x):
+    return x * 2
+"""
+#: what it means is x + W, which for the program's own x is what the reference says
+CLOSED = """\
+@plgpu.kernel(out_type=F)
+def kernel(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + W
+"""
+PASSED = "def kernel(x):\n    return _kernel(x, W)\n"
+
+
+def test_a_reference_that_knows_one_input_only_lets_no_wrong_fix_pass(bench: Bench) -> None:
+    right = bench.planted(CLOSED, PASSED, "own reference", CAPTURED)
+    assert [f.verified_by for f in right.fixes] == [VerifiedBy.INTERPRETER], right.remaining
+    assert [(n.type, n.kernel) for n in right.notes] == [("ReferenceMismatch", "_kernel")]
+    # What the reference says, and what is right for the program's own input.
+    for wrong in ("_kernel(x, x)", "_kernel(W, W)"):
+        outcome = bench.planted(CLOSED, PASSED.replace("_kernel(x, W)", wrong), "own reference", CAPTURED)
+        assert not outcome.fixes, wrong
+
+
+def test_a_kernel_that_always_gets_the_first_of_what_it_closed_over_is_refused(bench: Bench) -> None:
+    closed = """\
+def scaled(x, w):
+    @plgpu.kernel(out_type=F)
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * w
+    return kernel(x)
+"""
+    passed = closed.replace("x_ref, o_ref", "x_ref, w_ref, o_ref").replace("* w", "* w_ref[...]")
+    program = CAPTURED.split("@plgpu", maxsplit=1)[0] + "{body}\nx = jnp.{x}\nscaled(x, x)\nscaled(x, x + 1)\n"
+    assert bench.planted(closed, passed.replace("(x)\n", "(x, w)\n"), "original", program).fixes
+    outcome = bench.planted(closed, passed.replace("(x)\n", "(x, jnp.arange(128.0))\n"), "original", program)
+    assert not outcome.fixes
+    assert "kernel is called less often, or with other values" in outcome.remaining[0].reason
+
+
 RACE = """\
 import functools
 import jax

@@ -105,6 +105,18 @@ def test_what_got_worse_is_told() -> None:
     assert judged([call("k", KNOWN)], [call("k", other)])[0].lost == "k computes something else: other numbers"
 
 
+def test_kernels_that_differ_in_what_they_close_over_may_become_one() -> None:
+    first, second = (call("k", (Numbers("known", x, (x,)),)) for x in "ab")
+    [one] = [call("k", first.numbers + second.numbers)]
+    assert [(v.after, v.agrees, v.lost) for v in judged([first, second], [one])] == [(one, True, "")] * 2
+    # One that computes the same for both is the kernel of neither.
+    same = call("k", (*first.numbers, Numbers("known", "b", ("a",))))
+    assert [bool(v.lost) for v in judged([first, second], [same])] == [False, True]
+    less = "k is called less often, or with other values"
+    assert [v.lost for v in judged([first, second], [first])] == ["", less]
+    assert [v.lost for v in judged([first, call("m", second.numbers)], [first])] == ["", "m is no longer called"]
+
+
 def test_the_random_draw_is_compared_too() -> None:
     before, after = (Numbers("known", "in", ("a",), ("d",)),), (Numbers("known", "in", ("a",), ("e",)),)
     assert judged([call("k", before)], [call("k", after)])[0].agrees is False

@@ -213,7 +213,8 @@ class Observer:
     ) -> Observation:
         """Run the program once, with ``texts`` (path to bytes) in place of what the disk holds.
 
-        ``draws`` are the kernel-call keys to run on one more draw of inputs (None: those that fail).
+        ``draws`` are the kernel-call keys to run on one more draw of inputs (None: those that fail). One that is there
+        several times is of as many kernels, which may have become one.
         """
         if program != self._program:
             environment = program.command.environment if program.command else ()

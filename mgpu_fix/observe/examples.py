@@ -154,7 +154,7 @@ class Trial:
         uniform = bool(values) and all(v.size < 2 or bool((v == v.flat[0]).all()) for v in values)
         drawn = draw_like(values)
         draws = [] if drawn is None else [jax.tree.unflatten(tree, [jax.numpy.asarray(v) for v in drawn])]
-        for given in (args, *draws):
+        for given, drawn_now in ((args, False), *((draw, True) for draw in draws)):
             got = run(given)
             if self.probe.interpreter.touched & self.probe.interpreter.placeholders:
                 return replace(told, why="a kernel in it has no numbers")
@@ -162,8 +162,13 @@ class Trial:
             if expected is None:
                 return replace(told, why=f"{self.name} runs a kernel itself")
             why = self._difference(expected[0], got)
+            if drawn_now:
+                told = replace(
+                    told, draw=self.probe.interpreter.save([np.asarray(leaf) for leaf in jax.tree.leaves(got)])
+                )
             if why:
-                return replace(told, agrees=False, why=why)
+                why = f"on random inputs, {why}" if drawn_now else why
+                return replace(told, agrees=False, why=why, drawn=drawn_now, uniform=uniform)
         return replace(told, agrees=True, drawn=bool(draws), uniform=uniform and not draws)
 
     def _truth(self, args: tuple[Any, ...]) -> tuple[Any] | None:

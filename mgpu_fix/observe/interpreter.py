@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,13 @@ TOO_LARGE = "too large to interpret"
 
 
 class Interpreter:
-    """Runs calls. ``folder`` receives arrays; ``budget`` is seconds a kernel; ``skip`` labels those too large."""
+    """Runs calls. ``folder`` receives arrays; ``budget`` is seconds a kernel; ``skip`` labels those too large;
+    ``kernels`` counts those that made the calls of one key before, if that is known."""
 
-    def __init__(self, folder: Path, budget: float, skip: frozenset[str]) -> None:
-        self.folder, self.budget, self.skip = folder, budget, skip
+    def __init__(
+        self, folder: Path, budget: float, skip: frozenset[str], kernels: Mapping[tuple[str, ...], int]
+    ) -> None:
+        self.folder, self.budget, self.skip, self.kernels = folder, budget, skip, kernels
         # Not the probe's lock: a trace may wait for a computation whose callback comes here.
         self._lock = threading.RLock()
         self._saved = 0
@@ -63,7 +66,7 @@ class Interpreter:
                 return [_other(o) for o in known] if call.label == self._spoilt else known
             why = call.unknown or self._over_budget(call)
             outs = None if why else self._execute(call, operands)
-            kept = len(call.numbers) < KEPT_CALLS
+            kept = len(call.numbers) < KEPT_CALLS * max(1, self.kernels.get(call.key, 1))
             if outs is None:
                 self.placeholders.add(call.label)
                 if kept:
@@ -75,7 +78,7 @@ class Interpreter:
                 call.results[inputs] = outs
                 call.first_inputs = call.first_inputs or operands
                 uniform = bool(operands) and all(a.size < 2 or bool((a == a.flat[0]).all()) for a in operands)
-                call.numbers.append(Numbers("known", inputs, self._save(outs), uniform=uniform))
+                call.numbers.append(Numbers("known", inputs, self.save(outs), uniform=uniform))
             return outs
 
     def prove_more(self, call: Call, trace: Callable[[bool, dict[str, object]], Any]) -> None:
@@ -100,7 +103,7 @@ class Interpreter:
             return self._once(inputs, lambda: trace(private, options), private, end)
 
         why = doubts.doubt(call, call.results[first.inputs], run_again)
-        call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else (), doubt=why)
+        call.numbers[0] = replace(first, stable=stable, draw=self.save(drawn) if drawn else (), doubt=why)
 
     def _once(
         self, operands: Sequence[np.ndarray], trace: Callable[[], Any], private: bool, end: float
@@ -145,7 +148,8 @@ class Interpreter:
             self._spent[label] += seconds
             self._runs[label] += 1
 
-    def _save(self, arrays: Sequence[np.ndarray]) -> tuple[str, ...]:
+    def save(self, arrays: Sequence[np.ndarray]) -> tuple[str, ...]:
+        """Leave arrays in the run's folder; returns their files' names."""
         names = []
         for array in arrays:
             self._saved += 1

@@ -61,12 +61,13 @@ class Probe:
         emit: Callable[[str, Any], None],
         budget: float,
         skip: frozenset[str],
+        kernels: Mapping[tuple[str, ...], int],
         include_caught: bool,
         keep_modules: bool,
     ) -> None:
         self.emit, self.folder, self.keep_modules = emit, folder, keep_modules
         self.records = Records(emit, include_caught)
-        self.interpreter = Interpreter(folder, budget, skip)
+        self.interpreter = Interpreter(folder, budget, skip, kernels)
         self.calls: dict[str, Call] = {}
         self.declared: dict[Function, None] = {}
         #: Pallas kernels that are not for Mosaic GPU
@@ -194,8 +195,10 @@ class Probe:
     def _warp_map(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def warp_map(function: Any, /) -> Any:
             trace = self._tracing.trace
-            nested = trace is not None and trace.mode == "intended" and trace.in_warp
-            return intent.for_each_warp(function) if nested else original(function)
+            if trace is None or trace.mode != "intended" or not trace.in_warp:
+                return original(function)
+            trace.nested = True
+            return intent.for_each_warp(function)
 
         return warp_map
 
@@ -382,6 +385,7 @@ class Probe:
             call.intended = self._traced(call, intended)
             call.constants = [c for c in jaxseam.constants_of(call.intended) if call.is_moved(c)]
             call.unknown = intended.unclear
+            call.literal = intended.is_literal
             call.drops = any(not r.params or r.entry == "pl.when" for r in intended.returned)
         except Exception as e:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"

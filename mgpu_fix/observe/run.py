@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,8 @@ OWN = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_TRACEBACK_FILTERING")
 @dataclass(frozen=True)
 class Request:
     """What to run and how. ``overlay`` maps paths to files that hold the text to serve. ``draws`` are the kernel-call
-    keys to prove on one more draw, None for those that failed. ``skip`` names kernels that are too large to interpret.
+    keys to prove on one more draw, None for those that failed; of one that is there several times more calls are kept.
+    ``skip`` names kernels that are too large to interpret.
     ``budget`` is in seconds per kernel. ``reference`` names a function that computes the same; ``rtol`` and ``atol``
     bound how far they may differ. ``keep_modules`` leaves what kernels are lowered to in the folder."""
 
@@ -126,7 +128,8 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     jaxseam.own_platform()
     jaxseam.describe_device(*DEVICES[request.arch])
     skip = frozenset(request.skip)
-    probe = Probe(folder, emit, request.budget, skip, request.include_caught, request.keep_modules)
+    kernels = Counter(request.draws or ())
+    probe = Probe(folder, emit, request.budget, skip, kernels, request.include_caught, request.keep_modules)
     probe.install()
     checks = Checks(probe, is_pallas_error, str(folder))
     _watch(request, emit, checks, before)
