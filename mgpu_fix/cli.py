@@ -230,7 +230,7 @@ def apply(
 ) -> int:
     """Repair kernels in place. A file is written only with fixes that a run proved."""
     from mgpu_fix import commands
-    from mgpu_fix.engine import Options
+    from mgpu_fix.problems import Options
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
@@ -256,7 +256,7 @@ def check(
 ) -> int:
     """Run the files once and say what fails and which rule knows it. Changes nothing."""
     from mgpu_fix import commands
-    from mgpu_fix.engine import Options
+    from mgpu_fix.problems import Options
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore))

@@ -12,7 +12,6 @@ from mgpu_fix import __version__, golden
 from mgpu_fix.asking import terminal
 from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import Output, OutputError, Progress, UsageError, check_output, is_terminal, say
-from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import Fix, Report, to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
@@ -20,6 +19,7 @@ from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.outcomes import exit_code
+from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.tell import Teller
