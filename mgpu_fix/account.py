@@ -102,7 +102,7 @@ class Account:
         """A step as a fix, after which the steps ``later`` came."""
         verdicts = [v for v in self.verdicts if step.kernels & {v.before.name, v.after.name if v.after else ""}]
         proofs = [(v, v.after) for v in verdicts if v.after]
-        level = weakest(level_of(v.oracle if v.agrees else None, after) for v, after in proofs)
+        level = weakest(level_of(v, after) for v, after in proofs)
         costs = [step.option.candidate.cost]
         if not any(step.kernels & other.kernels for other in later):
             costs += [verify.takes_more(v.before, after) for v, after in proofs]
@@ -201,7 +201,7 @@ def _proof(call: KernelCall, verdict: CallVerdict | None, fixed: bool) -> Proven
     oracle = verdict.oracle if verdict is not None and held and verdict.agrees else None
     level = None
     if call.stage == "run" and not call.failures:
-        level = level_of(oracle, call)
+        level = level_of(verdict if held else None, call)
     inputs = ", ".join(call.avals) or "no operands"
     note = ""
     if held and verdict is not None:
@@ -218,16 +218,18 @@ def _proof(call: KernelCall, verdict: CallVerdict | None, fixed: bool) -> Proven
 #: proofs in words
 BY = {
     VerifiedBy.GOLDEN: "a golden file",
+    VerifiedBy.GPU: "a GPU",
     VerifiedBy.INTERPRETER: "the interpreter",
     VerifiedBy.COMPILED: "compiling",
     VerifiedBy.LOWERED: "lowering",
 }
 
 
-def level_of(oracle: Oracle | None, call: KernelCall) -> VerifiedBy:
-    """What proves a call that nothing stops; ``oracle`` is what its numbers are equal to."""
-    if oracle:
-        return oracle.proof
+def level_of(verdict: CallVerdict | None, call: KernelCall) -> VerifiedBy:
+    """What proves a call that nothing stops: its numbers, if a verdict says that they are right."""
+    if verdict is not None and verdict.agrees:
+        proof = verdict.oracle.proof
+        return VerifiedBy.GPU if verdict.on_gpu and not proof.satisfies(VerifiedBy.GPU) else proof
     return VerifiedBy.COMPILED if call.resources else VerifiedBy.LOWERED
 
 

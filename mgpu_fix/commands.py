@@ -118,6 +118,7 @@ def doctor(observer: Observer | None) -> int:
     with _running(observer) as running:
         can, jax = running.capabilities, running.jax
         unable = {arch: running.unable_to_compile(arch) for arch in DEVICES}
+        gpu, no_gpu = running.gpu, running.unable_to_run()
     lines = [
         f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}",
         f"JAX       {jax}",
@@ -131,7 +132,7 @@ def doctor(observer: Observer | None) -> int:
             else ["          a newer JAX (0.11.2, on Python 3.12) also interprets warp-level regions"]
         ),
         *_compiles(unable),
-        "gpu       no: this version of mgpu-fix runs no kernel on a GPU",
+        f"gpu       {f'yes: fixed kernels run on {gpu}, too' if gpu else f'no: {no_gpu}'}",
         f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}",
     ]
     say("".join(f"{line}\n" for line in lines))

@@ -341,6 +341,8 @@ class Engine:
                 return f"{kernel} then stops with {f.type}: {first_line(f.message)}"
             if verdict.after.stage != "run":
                 return f"{kernel} comes no further than {verdict.after.stage}"
+            if verdict.after.gpu_fault:
+                return f"{kernel} fails on the GPU: {verdict.after.gpu_fault}"
             if verdict.after.unwritten or verdict.hollow:
                 return f"{kernel} then has an output that nothing writes to"
             doubt = verify.doubt(verdict.after)
@@ -351,7 +353,7 @@ class Engine:
                     return f"no numbers prove it: {verdict.why}"
                 if verdict.uniform:
                     return f"its numbers prove little: every operand of {kernel} holds one value only"
-            level, least = level_of(verdict.oracle if verdict.agrees else None, verdict.after), self.options.require
+            level, least = level_of(verdict, verdict.after), self.options.require
             if not level.satisfies(least) or (least is VerifiedBy.COMPILED and not verdict.after.resources):
                 why = f" ({verdict.after.uncompiled})" if verdict.after.uncompiled else ""
                 return f"{kernel} is proven by {BY[level]} only{why}, --require {least.value} asks for more"

@@ -15,6 +15,7 @@ import numpy as np
 from mgpu_fix.arrays import stored
 from mgpu_fix.model import KEPT_CALLS, WAITS, Numbers
 from mgpu_fix.observe import doubts, jaxseam
+from mgpu_fix.observe.device import Given
 from mgpu_fix.observe.kernels import Call
 from mgpu_fix.observe.values import digest_arrays, draw_like, first_line
 
@@ -25,10 +26,11 @@ TOO_LARGE = "too large to interpret"
 
 
 class Interpreter:
-    """Runs calls. ``folder`` receives arrays; ``budget`` is seconds a kernel; ``skip`` labels those too large."""
+    """Runs calls. ``folder`` receives arrays; ``budget`` is seconds a kernel; ``skip`` labels those too large.
+    ``keep_operands`` leaves in the folder what calls were given, too."""
 
-    def __init__(self, folder: Path, budget: float, skip: frozenset[str]) -> None:
-        self.folder, self.budget, self.skip = folder, budget, skip
+    def __init__(self, folder: Path, budget: float, skip: frozenset[str], keep_operands: bool = False) -> None:
+        self.folder, self.budget, self.skip, self.keep_operands = folder, budget, skip, keep_operands
         # Not the probe's lock: a trace may wait for a computation whose callback comes here.
         self._lock = threading.RLock()
         self._saved = 0
@@ -64,6 +66,8 @@ class Interpreter:
             why = call.unknown or self._over_budget(call)
             outs = None if why else self._execute(call, operands)
             kept = len(call.numbers) < KEPT_CALLS
+            if kept and self.keep_operands:
+                call.given.append(Given(inputs, self._save(operands)))
             if outs is None:
                 self.placeholders.add(call.label)
                 if kept:
@@ -90,6 +94,8 @@ class Interpreter:
             return
         drawing = draw_like(call.first_inputs)
         drawn = self._execute(call, drawing) if drawing is not None else None
+        if call.given and drawing is not None and drawn is not None:
+            call.given[0] = replace(call.given[0], draw=self._save(drawing))
         stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
         inputs = call.first_inputs
 
