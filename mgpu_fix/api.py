@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from mgpu_fix import commands
 from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import UsageError
-from mgpu_fix.engine import Options
 from mgpu_fix.model import Report
 from mgpu_fix.observe import ObserverError
+from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task
 
 __all__ = ["CatalogueError", "ObserverError", "Options", "UsageError", "apply", "check", "explain"]

@@ -51,6 +51,14 @@ class Format(enum.StrEnum):
     RDJSON = "rdjson"
 
 
+class Device(enum.StrEnum):
+    """Where fixed kernels run, besides the interpreter."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
 class Colour(enum.StrEnum):
     """When to colour the report."""
 
@@ -78,6 +86,7 @@ Arg = Annotated[list[str], typer.Option(metavar="TYPE", help="An argument of --c
 Timeout = Annotated[float, typer.Option(help="Seconds that a run may take beyond the first one.", min=1)]
 Budget = Annotated[float, typer.Option(help="Seconds that the interpreter may spend on each kernel.", min=0)]
 Arch = Annotated[str, typer.Option(metavar="GPU", help="Lower and compile for sm_90a (Hopper) or sm_100a (Blackwell).")]
+Where = Annotated[Device, typer.Option("--device", help="Whether fixed kernels run on a GPU of this machine, too.")]
 Caught = Annotated[bool, typer.Option("--include-caught", help="Fix errors too that the program itself catches.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Start a fresh process for every run.")]
 Target = Annotated[
@@ -155,6 +164,7 @@ def _runs(
     timeout: Timeout = 60.0,
     interpret_budget: Budget = 20.0,
     arch: Arch = "",
+    device: Where = Device.AUTO,
     include_caught: Caught = False,
     cold: Cold = False,
 ) -> Runs:
@@ -162,6 +172,7 @@ def _runs(
         "timeout": timeout,
         "budget": interpret_budget,
         "arch": arch,
+        "device": device.value,
         "include_caught": include_caught,
         "cold": cold,
         "reference": reference,
@@ -230,7 +241,7 @@ def apply(
 ) -> int:
     """Repair kernels in place. A file is written only with fixes that a run proved."""
     from mgpu_fix import commands
-    from mgpu_fix.engine import Options
+    from mgpu_fix.problems import Options
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore), unsafe_fixes, require, prefer, max_iterations)
@@ -256,7 +267,7 @@ def check(
 ) -> int:
     """Run the files once and say what fails and which rule knows it. Changes nothing."""
     from mgpu_fix import commands
-    from mgpu_fix.engine import Options
+    from mgpu_fix.problems import Options
     from mgpu_fix.repair import Task
 
     options = Options(commands.codes(select), commands.codes(ignore))

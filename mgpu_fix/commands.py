@@ -12,7 +12,6 @@ from mgpu_fix import __version__, golden
 from mgpu_fix.asking import terminal
 from mgpu_fix.catalogue import CatalogueError, Rule, load
 from mgpu_fix.console import Output, OutputError, Progress, UsageError, check_output, is_terminal, say
-from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import Fix, Report, to_json
 from mgpu_fix.observe import Command, CommandError, Observer, ObserverError, Program
@@ -20,6 +19,7 @@ from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.outcomes import exit_code
+from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.tell import Teller
@@ -118,6 +118,7 @@ def doctor(observer: Observer | None) -> int:
     with _running(observer) as running:
         can, jax = running.capabilities, running.jax
         unable = {arch: running.unable_to_compile(arch) for arch in DEVICES}
+        gpu, no_gpu = running.gpu, running.unable_to_run()
     lines = [
         f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}",
         f"JAX       {jax}",
@@ -131,7 +132,7 @@ def doctor(observer: Observer | None) -> int:
             else ["          a newer JAX (0.11.2, on Python 3.12) also interprets warp-level regions"]
         ),
         *_compiles(unable),
-        "gpu       no: this version of mgpu-fix runs no kernel on a GPU",
+        f"gpu       {f'yes: fixed kernels run on {gpu}, too' if gpu else f'no: {no_gpu}'}",
         f"runs      {'forked from one warm process' if can['fork'] else 'each in a fresh process'}",
     ]
     say("".join(f"{line}\n" for line in lines))

@@ -280,7 +280,8 @@ class Numbers:
     ``inputs`` is a digest over every operand's bytes. ``outputs`` are ``.npy`` files in the run's folder. ``state`` is
     ``known``, ``tainted`` (placeholder values flowed on) or ``unknown``; ``why`` explains the last two. ``stable`` is
     False where two runs of the same trace differed, ``uniform`` is True where every operand holds one value only.
-    ``doubt`` is why the numbers, though known, do not settle what was meant: a race, say.
+    ``doubt`` is why the numbers, though known, do not settle what was meant: a race, say. ``on_gpu`` and
+    ``draw_on_gpu`` are what a GPU gives, where the kernel ran on one.
     """
 
     state: str
@@ -291,6 +292,8 @@ class Numbers:
     stable: bool = True
     uniform: bool = False
     doubt: str = ""
+    on_gpu: tuple[str, ...] = ()
+    draw_on_gpu: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -311,7 +314,7 @@ class KernelCall:
     it; ``unwritten`` are outputs (by index) that nothing in it writes to. ``number`` tells apart calls that differ in
     what the kernel closes over. ``literal`` says that its numbers are those of its text as it stands, with nothing read
     into it but that it may close over arrays. ``resources`` is None where it was not compiled, or ``uncompiled`` says
-    why.
+    why. ``gpu_fault`` is how it ends on the GPU, empty where it does not fail there.
     """
 
     name: str
@@ -328,6 +331,7 @@ class KernelCall:
     literal: bool = False
     resources: Resources | None = None
     uncompiled: str = ""
+    gpu_fault: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mgpu_fix import disk
-from mgpu_fix.engine import Outcome
+from mgpu_fix.account import Outcome
 from mgpu_fix.model import FileReport, Fix, Observation, Remaining, Report
 from mgpu_fix.source import Document
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from mgpu_fix import disk
 from mgpu_fix.catalogue import load
-from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy, weakest
 from mgpu_fix.model import FileReport, Fix, Report
 from mgpu_fix.observe import Observer, Program
+from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.trees import Result
 

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgpu_fix import __version__, disk, golden
+from mgpu_fix.account import Outcome
 from mgpu_fix.arrays import DRAW_SEED
 from mgpu_fix.catalogue import Catalogue
-from mgpu_fix.engine import Engine, Options, Outcome, Runner
+from mgpu_fix.engine import Engine, Runner
 from mgpu_fix.levels import Oracle, VerifiedBy
 from mgpu_fix.model import KEPT_CALLS, FileReport, Fix, Observation, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.outcomes import merged, placed, reports_of, reports_of_one, shows_nothing
+from mgpu_fix.problems import Options
 from mgpu_fix.reproduce import NoReproducerError, argument, reproducer
 from mgpu_fix.source import Document, SourceError, SourceFile, unified_diff
 from mgpu_fix.verify import Compare, Golden, Tolerance, compare_files, judge, tolerance, with_numbers

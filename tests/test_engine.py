@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule, Signature
-from mgpu_fix.engine import Engine, Options
+from mgpu_fix.engine import Engine
 from mgpu_fix.levels import Applicability, VerifiedBy
 from mgpu_fix.model import Candidate, Check, Edit, Failure, KernelCall, Numbers, Observation, Resources, Span
+from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceFile
 
 PATH = "/program.py"

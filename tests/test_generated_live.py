@@ -99,7 +99,7 @@ def kernels(draw: st.DrawFn) -> Kernel:
     return Kernel(kernel(clear + store), kernel(clear + region))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=kernels())
 def test_what_is_repaired_computes_what_it_did_unbroken(case: Kernel, observer: Observer, tmp_path: Path) -> None:
     path = str(tmp_path / "kernel.py")

@@ -8,11 +8,13 @@ import pytest
 from golden_cases import CASES, Case, name
 
 from mgpu_fix import verify
+from mgpu_fix.account import Outcome
 from mgpu_fix.arrays import load as load_array
 from mgpu_fix.catalogue import load
-from mgpu_fix.engine import Engine, Options, Outcome
+from mgpu_fix.engine import Engine
 from mgpu_fix.model import Observation
 from mgpu_fix.observe import Observer, Program
+from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceFile
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("case", CASES, ids=name)]

@@ -17,11 +17,12 @@ from test_engine import PATH, Rename, Scripted, Swap, engine
 
 from mgpu_fix.catalogue import Catalogue, Rule, load
 from mgpu_fix.console import UsageError
-from mgpu_fix.engine import Engine, Options
+from mgpu_fix.engine import Engine
 from mgpu_fix.levels import Applicability
 from mgpu_fix.lsp import settings
 from mgpu_fix.lsp.analysis import Action, Analysis, Problem, Severity, with_runs
 from mgpu_fix.model import Edit, Failure, KernelCall, Observation, Span
+from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceError, SourceFile, apply_edits, edits_between
 
 

@@ -11,9 +11,11 @@ import pytest
 from test_engine import PATH, Scripted, Swap, compare, engine
 
 from mgpu_fix import arrays, disk, golden, verify
-from mgpu_fix.engine import Engine, Options, Outcome
+from mgpu_fix.account import Outcome
+from mgpu_fix.engine import Engine
 from mgpu_fix.levels import Oracle, VerifiedBy
 from mgpu_fix.model import KernelCall, Numbers, Observation, Referred
+from mgpu_fix.problems import Options
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 

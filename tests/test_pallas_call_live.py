@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from mgpu_fix import catalogue, verify
+from mgpu_fix.account import Outcome
 from mgpu_fix.arrays import load as load_array
-from mgpu_fix.engine import Engine, Options, Outcome
+from mgpu_fix.engine import Engine
 from mgpu_fix.levels import Applicability, VerifiedBy
 from mgpu_fix.model import Observation
 from mgpu_fix.observe import Observer, Program
+from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceFile
 from mgpu_fix.upgrade import upgrade
 from mgpu_fix.versions import Window

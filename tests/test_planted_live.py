@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mgpu_fix import golden, verify
+from mgpu_fix.account import Outcome
 from mgpu_fix.catalogue import Catalogue, Rule, Signature
-from mgpu_fix.engine import Engine, Outcome
+from mgpu_fix.engine import Engine
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import Candidate, Edit, Failure, Observation
 from mgpu_fix.observe import Observer, Program

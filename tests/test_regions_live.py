@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mgpu_fix.account import Outcome
 from mgpu_fix.catalogue import load
-from mgpu_fix.engine import Engine, Outcome
+from mgpu_fix.engine import Engine
 from mgpu_fix.model import Observation
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.source import SourceFile

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mgpu_fix.account import Outcome
 from mgpu_fix.catalogue import load
-from mgpu_fix.engine import Engine, Options, Outcome
+from mgpu_fix.engine import Engine
 from mgpu_fix.model import Allocation, Axis, Observation
 from mgpu_fix.observe import Observer, Program
+from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceFile
 
 pytestmark = pytest.mark.live

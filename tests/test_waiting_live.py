@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from mgpu_fix.catalogue import Catalogue, Rule, Signature
-from mgpu_fix.engine import Engine, Options
+from mgpu_fix.engine import Engine
 from mgpu_fix.model import WAITS, Candidate, Edit, Failure, Observation
 from mgpu_fix.observe import Observer, Program
+from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceFile
 
 pytestmark = pytest.mark.live

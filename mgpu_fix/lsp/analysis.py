@@ -5,8 +5,9 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mgpu_fix.account import Diagnosis, Outcome, Way
 from mgpu_fix.catalogue import Catalogue, Rule
-from mgpu_fix.engine import Engine, Finding, Outcome, Way
+from mgpu_fix.engine import Engine
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Edit, Failure, KernelCall, Observation, Remaining, Span
 from mgpu_fix.outcomes import reports_of, reports_of_one
@@ -127,7 +128,7 @@ def with_runs(engine: Engine, path: str, command: bool) -> Iterator[Analysis]:
     whole = _action(outcome, engine.originals)
     alone: dict[str, Action | None] = {}
     fixed = engine.fixed(outcome)
-    groups = [marks for marks in _groups(engine.findings()) if marks & fixed]
+    groups = [marks for marks in _groups(engine.diagnoses()) if marks & fixed]
     for marks in groups if whole else ():
         by_itself = outcome if len(groups) == 1 else engine.repair(only=marks)
         held = marks & fixed <= engine.fixed(by_itself)
@@ -141,7 +142,7 @@ def with_runs(engine: Engine, path: str, command: bool) -> Iterator[Analysis]:
     yield _analysis(engine, path, command, diagnosed, alone, fix_all)
 
 
-def _groups(findings: Iterable[Finding]) -> list[set[str]]:
+def _groups(findings: Iterable[Diagnosis]) -> list[set[str]]:
     """Marks of the failures, those of one kernel together, since they are only proven together."""
     groups: dict[str, set[str]] = {}
     for finding in findings:
@@ -184,7 +185,7 @@ def _analysis(
 ) -> Analysis:
     """``alone`` is what is proven to mend each failure, None where that is still to be found out."""
     problems, expected = [], set()
-    for finding in engine.findings():
+    for finding in engine.diagnoses():
         span = _place(finding.failure, diagnosed.first, path, engine.originals[path], command)
         if span is not None and finding.failure.caught:
             expected.add((finding.rule.code if finding.rule else "", span.line))
@@ -196,7 +197,7 @@ def _analysis(
     return Analysis(tuple(problems), fix_all, frozenset(expected), engine.originals)
 
 
-def _problem(finding: Finding, span: Span, alone: Mapping[str, Action | None] | None, engine: Engine) -> Problem:
+def _problem(finding: Diagnosis, span: Span, alone: Mapping[str, Action | None] | None, engine: Engine) -> Problem:
     failure, rule = finding.failure, finding.rule
     proven = alone.get(finding.mark) if alone else None
     lines = f"{failure.type}: {failure.message}".strip().splitlines()

@@ -10,11 +10,11 @@ from typing import Any
 from mgpu_fix import config
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.console import UsageError
-from mgpu_fix.engine import Options
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.observe import CommandError, Program
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
+from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task
 
 

@@ -1,6 +1,7 @@
 """The side of the observer that never imports JAX: starts the server, asks for runs, reads what they wrote."""
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -29,6 +30,9 @@ from mgpu_fix.model import (
 from mgpu_fix.observe import start
 from mgpu_fix.observe.command import Command
 from mgpu_fix.observe.compiler import DRIVER, EXTRA, Compiled, Compiler, Lowered, MissingError, Module, told
+from mgpu_fix.observe.device import EXTRA as GPU_EXTRA
+from mgpu_fix.observe.device import Device, Exported
+from mgpu_fix.observe.device import told as on_gpu
 from mgpu_fix.observe.run import DEVICES, OWN, Request, span_or_none
 
 #: how much of the program's own output is kept, in characters
@@ -62,7 +66,9 @@ class Program:
     ``timeout`` (seconds) bounds the first run; later ones get that much beyond what it took, and never less than three
     times as much. It bounds each compile, too. ``budget`` bounds the interpreter, in seconds a kernel. ``arch`` is the
     GPU that the program sees and its kernels are compiled for; where it is empty, each is compiled for what it uses.
-    ``reference`` names a function to hold the numbers against, within ``rtol`` and ``atol``.
+    ``reference`` names a function to hold the numbers against, within ``rtol`` and ``atol``. ``device`` says where
+    fixed kernels run: ``cpu`` nowhere but in the interpreter, ``gpu`` on this machine's GPU, too, ``auto`` as ``gpu``
+    where there is one.
     """
 
     path: str
@@ -77,6 +83,7 @@ class Program:
     reference: str = ""
     rtol: float | None = None
     atol: float | None = None
+    device: str = "cpu"
 
 
 class Observer:
@@ -96,6 +103,10 @@ class Observer:
         self._slowest = 0.0
         self._running = False
         self._cleared = 0
+        #: what its kernels are lowered to as the program stands
+        self._standing: frozenset[str] | None = None
+        self._device: Device | None = None
+        self._no_device = ""
         self._compiler: Compiler | None = None
         #: by GPU, why kernels cannot be compiled for it, empty where they can
         self._unable: dict[str, str] = {}
@@ -219,7 +230,7 @@ class Observer:
         if program != self._program:
             environment = program.command.environment if program.command else ()
             self._preset = {name: value for name, value in environment if name not in OWN}
-            self._program, self._skip, self._slowest = program, (), 0.0
+            self._program, self._skip, self._slowest, self._standing = program, (), 0.0, None
         for _ in range(PRESETS + 1):
             observation, preset = self._observe(program, texts or {}, draws)
             if not preset:
@@ -231,6 +242,8 @@ class Observer:
         self, program: Program, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None
     ) -> tuple[Observation, dict[str, str]]:
         version = self.jax
+        gpu = self._gpu(program)
+        arch = program.arch or (gpu.arch if gpu else DESCRIBED)
         self.runs += 1
         folder = Path(self.folder, f"run-{self.runs}")
         folder.mkdir()
@@ -247,7 +260,7 @@ class Observer:
             args=program.args,
             budget=program.budget,
             timeout=max(3 * self._slowest, self._slowest + program.timeout),
-            arch=program.arch or DESCRIBED,
+            arch=arch,
             include_caught=program.include_caught,
             reference=program.reference,
             rtol=program.rtol,
@@ -256,16 +269,24 @@ class Observer:
             skip=self._skip,
             preset=self._preset,
             cold=program.cold or bool(self._preset),
-            keep_modules=self._may_compile(program.arch or DESCRIBED),
+            keep_modules=self._may_compile(arch) or gpu is not None,
+            # As it stands a kernel fails, or nobody asks what it computes.
+            export=gpu is not None and self._standing is not None,
         )
         started = time.monotonic()
         answer = self._ask(request)
         seconds = time.monotonic() - started
         self._slowest = self._slowest or seconds
-        observation, preset, lowered = self._gather(folder, answer, version, program, seconds, request.timeout)
-        if lowered and not preset:
-            observation = self._compiled(observation, lowered, program)
-        return observation, preset
+        seen = self._gather(folder, answer, version, arch, seconds, request.timeout)
+        observation = seen.observation
+        if seen.lowered and not seen.preset and not self._unable.get(arch):
+            observation = self._compiled(observation, seen.lowered, program)
+        if gpu and not seen.preset:
+            names = frozenset(name for kernel in seen.lowered.values() for name in kernel.names)
+            self._standing = names if self._standing is None else self._standing
+            changed = [call for call in seen.exported if not self._standing.issuperset(call.modules)]
+            observation = on_gpu(observation, gpu.run(changed, folder, program.timeout), gpu)
+        return observation, seen.preset
 
     def _ask(self, request: Request) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
@@ -277,8 +298,8 @@ class Observer:
         return answer
 
     def _gather(
-        self, folder: Path, answer: dict[str, Any], version: str, program: Program, seconds: float, limit: float
-    ) -> tuple[Observation, dict[str, str], dict[int, Lowered]]:
+        self, folder: Path, answer: dict[str, Any], version: str, arch: str, seconds: float, limit: float
+    ) -> "_Seen":
         calls: dict[int, KernelCall] = {}
         lowered: dict[int, Lowered] = {}
         failures: list[Failure] = []
@@ -289,6 +310,7 @@ class Observer:
         checks: tuple[Check, ...] = ()
         loaded: tuple[str, ...] = ()
         referred: tuple[Referred, ...] = ()
+        exported: tuple[Exported, ...] = ()
         others, children = 0, False
         for kind, value in _events(folder / "events.jsonl"):
             match kind:
@@ -305,6 +327,8 @@ class Observer:
                 case "lowered":
                     number, names, caught = value
                     lowered[number] = Lowered(tuple(names), caught)
+                case "exported":
+                    exported = tuple(from_json(Exported, v) for v in value)
                 case "declared":
                     declared.append(from_json(Function, value))
                 case "preset":
@@ -346,7 +370,7 @@ class Observer:
             output=output,
             folder=str(folder),
             jax=version,
-            device=f"described {program.arch or DESCRIBED}",
+            device=f"described {arch}",
             declared=tuple(declared),
             callables=callables,
             others=others,
@@ -358,7 +382,47 @@ class Observer:
         )
         large = tuple(c.label for c in calls.values() if any("too large" in n.why for n in c.numbers))
         self._skip = tuple(dict.fromkeys((*self._skip, *large)))
-        return observation, preset, lowered
+        return _Seen(observation, preset, lowered, exported)
+
+    # ------------------------------------------------------------------ the GPU
+
+    def unable_to_run(self) -> str:
+        """Why no kernel can be run on a GPU here, and what to do; empty where one can. It is tried."""
+        if self._device is None and not self._no_device:
+            device = Device(Path(self.folder), self.python)
+            try:
+                device.find(self._exported_control)
+                self._device = device
+            except (MissingError, OSError) as e:
+                self._no_device = str(e) or "no kernel runs on it"
+        return self._no_device
+
+    @property
+    def gpu(self) -> str:
+        """Name of the GPU that kernels can run on, empty where there is none."""
+        return "" if self.unable_to_run() or self._device is None else f"{self._device.name} ({self._device.arch})"
+
+    def _gpu(self, program: Program) -> Device | None:
+        """Where a program's kernels are to run. Raises ObserverError where that is asked for and cannot be."""
+        if program.device == "cpu":
+            return None
+        why = self.unable_to_run()
+        if not why and self._device and program.arch not in ("", self._device.arch):
+            why = f"it is {self._device.arch}, and --arch says {program.arch}"
+        if why and program.device == "gpu":
+            raise ObserverError(f"kernels cannot run on a GPU here: {why}")
+        return None if why else self._device
+
+    def _exported_control(self) -> tuple[Path, Path]:
+        """A kernel that copies its operand, and the operand. Raises MissingError."""
+        folder = Path(self.folder, "exported")
+        folder.mkdir()
+        self._ask(Request(Command("code", _CONTROL), str(folder), draws=(), keep_modules=True, export=True))
+        (folder / "operand.float32.npy").write_bytes(_ramp(128))
+        exported = next(folder.glob("*.exported"), None)
+        if exported is None:
+            raise MissingError(f"JAX exports no kernel; {GPU_EXTRA}")
+        return exported, folder / "operand.float32.npy"
 
     # ------------------------------------------------------------------ compiling
 
@@ -409,6 +473,26 @@ class Observer:
             folder.mkdir()
             self._ask(Request(Command("code", _CONTROL), str(folder), draws=(), keep_modules=True))
         return [Module(path, path.stem) for path in folder.glob("*.module")]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a run wrote: what is known of it; variables that it wants set before JAX is imported; what its kernels were
+    lowered to and exported as."""
+
+    observation: Observation
+    preset: dict[str, str]
+    lowered: dict[int, Lowered]
+    exported: tuple[Exported, ...]
+
+
+def _ramp(length: int) -> bytes:
+    """Different numbers, as a file of NumPy's."""
+    import numpy as np
+
+    file = io.BytesIO()
+    np.save(file, np.arange(length, dtype=np.float32), allow_pickle=False)
+    return file.getvalue()
 
 
 def _fault(tried: Mapping[str, Compiled]) -> str:

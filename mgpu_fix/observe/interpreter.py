@@ -15,6 +15,7 @@ import numpy as np
 from mgpu_fix.arrays import stored
 from mgpu_fix.model import KEPT_CALLS, WAITS, Numbers
 from mgpu_fix.observe import doubts, jaxseam
+from mgpu_fix.observe.device import Given
 from mgpu_fix.observe.kernels import Call
 from mgpu_fix.observe.values import digest_arrays, draw_like, first_line
 
@@ -26,12 +27,19 @@ TOO_LARGE = "too large to interpret"
 
 class Interpreter:
     """Runs calls. ``folder`` receives arrays; ``budget`` is seconds a kernel; ``skip`` labels those too large;
-    ``kernels`` counts those that made the calls of one key before, if that is known."""
+    ``kernels`` counts those that made the calls of one key before, if that is known. ``keep_operands`` leaves in the
+    folder what calls were given, too."""
 
     def __init__(
-        self, folder: Path, budget: float, skip: frozenset[str], kernels: Mapping[tuple[str, ...], int]
+        self,
+        folder: Path,
+        budget: float,
+        skip: frozenset[str],
+        kernels: Mapping[tuple[str, ...], int],
+        keep_operands: bool = False,
     ) -> None:
         self.folder, self.budget, self.skip, self.kernels = folder, budget, skip, kernels
+        self.keep_operands = keep_operands
         # Not the probe's lock: a trace may wait for a computation whose callback comes here.
         self._lock = threading.RLock()
         self._saved = 0
@@ -67,6 +75,8 @@ class Interpreter:
             why = call.unknown or self._over_budget(call)
             outs = None if why else self._execute(call, operands)
             kept = len(call.numbers) < KEPT_CALLS * max(1, self.kernels.get(call.key, 1))
+            if kept and self.keep_operands:
+                call.given.append(Given(inputs, self.save(operands)))
             if outs is None:
                 self.placeholders.add(call.label)
                 if kept:
@@ -93,6 +103,8 @@ class Interpreter:
             return
         drawing = draw_like(call.first_inputs)
         drawn = self._execute(call, drawing) if drawing is not None else None
+        if call.given and drawing is not None and drawn is not None:
+            call.given[0] = replace(call.given[0], draw=self.save(drawing))
         stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
         inputs = call.first_inputs
 

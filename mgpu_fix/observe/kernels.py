@@ -12,6 +12,7 @@ import numpy as np
 
 from mgpu_fix.model import Function, KernelCall, Misfit, Numbers, Returned, Scope, Span
 from mgpu_fix.observe import jaxseam
+from mgpu_fix.observe.device import Given
 from mgpu_fix.observe.values import Params, name_of, short_type
 
 
@@ -143,6 +144,9 @@ class Call:
     #: names of what it was lowered to; whether wherever it is called the program expects that this does not compile
     modules: list[str] = field(default_factory=list)
     expected: bool | None = None
+    #: the file in which it can be run elsewhere, and operands that are kept for that
+    exported: str = ""
+    given: list[Given] = field(default_factory=list)
 
     @property
     def width(self) -> int:

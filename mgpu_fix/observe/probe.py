@@ -38,6 +38,7 @@ from mgpu_fix.model import (
 )
 from mgpu_fix.observe import intent, jaxseam, locate, scopes
 from mgpu_fix.observe.commits import uncommitted
+from mgpu_fix.observe.device import Exported
 from mgpu_fix.observe.interpreter import Interpreter
 from mgpu_fix.observe.kernels import Call, Kernel, Trace, Tracing
 from mgpu_fix.observe.records import Records
@@ -52,8 +53,8 @@ _NO_KERNEL = Kernel("", None, lambda body, interpret: body, (), "", None)
 
 
 class Probe:
-    """Watches one program run. ``folder`` receives arrays, and with ``keep_modules`` what kernels are lowered to;
-    ``emit`` receives each new fact as (kind, value)."""
+    """Watches one program run. ``folder`` receives arrays, and with ``keep_modules`` what kernels are lowered to,
+    with ``export`` what a GPU needs to run them; ``emit`` receives each new fact as (kind, value)."""
 
     def __init__(
         self,
@@ -64,10 +65,11 @@ class Probe:
         kernels: Mapping[tuple[str, ...], int],
         include_caught: bool,
         keep_modules: bool,
+        export: bool,
     ) -> None:
-        self.emit, self.folder, self.keep_modules = emit, folder, keep_modules
+        self.emit, self.folder, self.keep_modules, self.export = emit, folder, keep_modules, export
         self.records = Records(emit, include_caught)
-        self.interpreter = Interpreter(folder, budget, skip, kernels)
+        self.interpreter = Interpreter(folder, budget, skip, kernels, export)
         self.calls: dict[str, Call] = {}
         self.declared: dict[Function, None] = {}
         #: Pallas kernels that are not for Mosaic GPU
@@ -367,9 +369,12 @@ class Probe:
             closed, call.stage = traced.jaxpr, "lower"
             call.real = closed
             with self._tracing.of(real):
-                lowered = call.closed(traced).lower(lowering_platforms=("cuda",))
+                alone = call.closed(traced)
+                lowered = alone.lower(lowering_platforms=("cuda",))
             call.stage = "run"
             call.modules = self._kept_modules(lowered) if self.keep_modules else []
+            if self.export:
+                self._export(call, alone, real)
         except Exception as e:
             call.error = e
             function = locate.user_function(kernel.body)
@@ -400,6 +405,20 @@ class Probe:
                 names.append(digest(text))
                 (self.folder / f"{names[-1]}.module").write_bytes(module)
         return names
+
+    def _export(self, call: Call, alone: Any, real: Trace) -> None:
+        """Leave a call that lowers for whoever can run it."""
+        # As above.
+        with contextlib.suppress(Exception), self._tracing.of(real):
+            data = jaxseam.exported(alone)
+            name = f"{call.number}.exported"
+            (self.folder / name).write_bytes(data)
+            call.exported = name
+
+    def exported(self) -> list[Exported]:
+        """What can be run elsewhere, once the program is over."""
+        calls = [call for call in self.calls.values() if call.exported]
+        return [Exported(c.number, c.exported, tuple(c.modules), tuple(c.given)) for c in calls]
 
     def _tell_modules(self, call: Call) -> None:
         """Say what there is to compile, and whether the program expects all its calls to fail at that."""

@@ -37,7 +37,8 @@ class Request:
     keys to prove on one more draw, None for those that failed; of one that is there several times more calls are kept.
     ``skip`` names kernels that are too large to interpret.
     ``budget`` is in seconds per kernel. ``reference`` names a function that computes the same; ``rtol`` and ``atol``
-    bound how far they may differ. ``keep_modules`` leaves what kernels are lowered to in the folder."""
+    bound how far they may differ. ``keep_modules`` leaves what kernels are lowered to in the folder, ``export``
+    what a GPU needs to run them, too."""
 
     command: Command
     folder: str
@@ -56,6 +57,7 @@ class Request:
     preset: dict[str, str] = field(default_factory=dict)
     cold: bool = False
     keep_modules: bool = False
+    export: bool = False
 
 
 #: local modules that are read to see whether a program uses Pallas, before only a run can tell
@@ -128,8 +130,8 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
     jaxseam.own_platform()
     jaxseam.describe_device(*DEVICES[request.arch])
     skip = frozenset(request.skip)
-    kernels = Counter(request.draws or ())
-    probe = Probe(folder, emit, request.budget, skip, kernels, request.include_caught, request.keep_modules)
+    kernels, export = Counter(request.draws or ()), request.export
+    probe = Probe(folder, emit, request.budget, skip, kernels, request.include_caught, request.keep_modules, export)
     probe.install()
     checks = Checks(probe, is_pallas_error, str(folder))
     _watch(request, emit, checks, before)
@@ -169,6 +171,8 @@ def _perform(request: Request, folder: Path, emit: Any) -> None:
         emit("children", True)
     emit("end", to_json(end))
     probe.prove_more(None if request.draws is None else frozenset(request.draws))
+    if request.export:
+        emit("exported", probe.exported())
     if reference:
         emit("referred", _referred(request, probe, namespace, reference))
 
