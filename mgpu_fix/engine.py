@@ -11,8 +11,21 @@ from mgpu_fix import verify
 from mgpu_fix.account import BY, Account, Diagnosis, Outcome, Step, Way, first_line, level_of
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.levels import VerifiedBy
-from mgpu_fix.model import Candidate, Check, Fix, Observation, digest
-from mgpu_fix.problems import KEPT, SEEN, Option, Options, Problem, Problems, change_of, mark_counts, path_of
+from mgpu_fix.model import Candidate, Check, Edit, Fix, Observation, digest
+from mgpu_fix.problems import (
+    KEPT,
+    SEEN,
+    Option,
+    Options,
+    Place,
+    Problem,
+    Problems,
+    change_of,
+    mark_counts,
+    mark_of,
+    path_of,
+    places_of,
+)
 from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits
 
 #: how a run ends that proves nothing
@@ -229,10 +242,11 @@ class Engine:
         for problem, option in group:
             by_path.setdefault(path_of(problem.failure), []).append((problem, option))
         new = dict(texts)
+        made: dict[str, Sequence[Edit]] = {}
         try:
             for path, members in by_path.items():
-                edits = merge_edits([o.candidate.edits for _, o in members])
-                new[path] = texts[path].edited(edits)
+                made[path] = merge_edits([o.candidate.edits for _, o in members])
+                new[path] = texts[path].edited(made[path])
         except Overlap:
             return None
         except SourceError as e:
@@ -244,7 +258,8 @@ class Engine:
             return None
         visited.add(key)
         observation = self._observe(new)
-        fault = self._fault(group, last, observation)
+        places = places_of(last, texts, {}), places_of(observation, new, made)
+        fault = self._fault(group, last, observation, places)
         if fault:
             say(fault)
             return None
@@ -261,15 +276,25 @@ class Engine:
             steps.append(Step(problem, option, source, option.candidate.edits, kernels, marks))
         return new, observation, steps
 
-    def _fault(self, group: list[tuple[Problem, Option]], before: Observation, after: Observation) -> str:
-        """Why the run ``after`` does not approve of the group's edits; empty if it does."""
+    def _fault(
+        self,
+        group: list[tuple[Problem, Option]],
+        before: Observation,
+        after: Observation,
+        places: tuple[Sequence[Place], Sequence[Place]],
+    ) -> str:
+        """Why the run ``after`` does not approve of the group's edits; empty if it does. ``places`` are those of the
+        failures of both runs, in the text before."""
         if after.status in _UNSEEN:
             return f"the program then fails to run: {after.reason}"
         left = mark_counts(after, self.catalogue)
         had = mark_counts(before, self.catalogue)
         for problem, _ in group:
             if left.get(problem.mark, 0) >= had.get(problem.mark, 1):
-                return "the error is still there"
+                was, now = (self._places(problem.mark, *run) for run in zip((before, after), places, strict=True))
+                # JAX stops at the first of several that are alike, so the next one only shows when that is gone.
+                if sum(place is None or place in was for place in now) >= len(was):
+                    return "the error is still there"
         # Numbers are held against the baseline, whose intended trace is what the author meant.
         for held in (self.baseline, before):
             for verdict in verify.judge(held, after, self.compare, self.golden):
@@ -281,6 +306,11 @@ class Engine:
                 what = f"{check.name} then fails" if check.name else "the program then stops"
                 return f"{what}: {check.reason or _new_error(before, after)}"
         return ""
+
+    def _places(self, mark: str, run: Observation, places: Sequence[Place]) -> list[Place]:
+        """Where the failures of one mark are."""
+        found = zip(run.failures, places, strict=True)
+        return [place for failure, place in found if mark_of(failure, self.catalogue.match(failure)) == mark]
 
     # ------------------------------------------------------------------ verdicts
 

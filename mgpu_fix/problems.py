@@ -1,18 +1,23 @@
 """What fails in a run, the rule that knows it, and what can be tried against it. Pure."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from mgpu_fix import verify
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule
 from mgpu_fix.levels import Applicability, VerifiedBy
 from mgpu_fix.model import Candidate, Edit, Failure, Observation, Tried, digest
-from mgpu_fix.source import Overlap, SourceError, SourceFile
+from mgpu_fix.source import Overlap, SourceError, SourceFile, offset_before
 
 #: outcome of a candidate that a run approved of, and of one that needs none
 KEPT = "kept"
 SEEN = "it leads back to a text that was tried"
+
+
+#: a file and a place in it; None where that is not known, or not the same as before
+Place: TypeAlias = tuple[str, int] | None
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,20 @@ def mark_of(failure: Failure, rule: Rule | None) -> str:
     text = re.sub(r"(/[\w.\-]+)+|\d+", "#", failure.message)
     parts = [rule.code if rule else "", failure.type, text, failure.kernel, path_of(failure)]
     return digest("\0".join(parts).encode("utf-8", "surrogateescape"))
+
+
+def places_of(
+    observation: Observation, texts: Mapping[str, SourceFile], edits: Mapping[str, Sequence[Edit]]
+) -> list[Place]:
+    """Where each failure of a run of ``texts`` stands, in the text before the edits (by path) that made these."""
+    places: list[Place] = []
+    for span in (failure.span for failure in observation.failures):
+        if span is None or span.path not in texts or span.line > len(texts[span.path].starts):
+            places.append(None)
+            continue
+        offset = offset_before(edits.get(span.path, ()), texts[span.path].starts[span.line - 1] + span.column - 1)
+        places.append(None if offset is None else (span.path, offset))
+    return places
 
 
 def mark_counts(observation: Observation, catalogue: Catalogue) -> dict[str, int]:

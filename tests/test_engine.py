@@ -120,6 +120,65 @@ def test_a_healthy_program_is_run_once_and_left() -> None:
     assert (outcome.fixes, outcome.remaining, runner.runs) == ((), (), 1)
 
 
+class Lines(Scripted):
+    """The lines of a program are one kernel ``k`` that stops at the first that fails; ``meant`` is what it computes."""
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        text = texts[PATH].decode() if PATH in texts else self.original
+        self.runs += 1
+        lines = {number: line.split("'")[1].split() for number, line in enumerate(text.splitlines(), 1) if line}
+        number = next((n for n, (word, _) in lines.items() if word == "fails"), 0)
+        sum_of = self.meant["k"] if number else str(sum(int(value) for _, value in lines.values()))
+        span = Span(PATH, number, 6)
+        failures = (Failure(lines[number][1], f"{lines[number][1]} at {number}", "lower", span, "k"),) if number else ()
+        known = (Numbers("known", "in", (sum_of,)),)
+        stage, mine = ("lower", (0,)) if number else ("run", ())
+        return Observation("ok", (KernelCall("k", "", span, ("k",), ("f32[]",), stage, known, mine),), failures)
+
+
+class First(Rule):
+    """Replaces the failing line by ``state``, with ``line`` before it."""
+
+    jax = "any"
+
+    def __init__(self, error: str, state: str, line: str = "") -> None:
+        self.code = self.name = error
+        self.signatures, self.state, self.line = [Signature(error, "")], state, line
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        assert failure.span is not None
+        at = source.starts[failure.span.line - 1]
+        end = at + len(source.line(failure.span.line).rstrip())
+        edits = (Edit(at + 4, end, repr(self.state)), *([Edit(at, at, self.line)] if self.line else []))
+        yield Candidate("mend it", edits)
+
+
+def test_the_same_error_at_another_place_of_a_kernel_is_a_step_forward() -> None:
+    text = "a = 'fails A'\nb = 'gives 2'\nc = 'fails A'\nd = 'fails A'\n"
+    outcome = engine(text, Lines({"k": "5"}), First("A", "gives 1")).repair()
+    assert outcome.texts[PATH].text == text.replace("fails A", "gives 1")
+    assert len(outcome.fixes) == 3
+    assert not outcome.remaining
+    # All of them, or none: nothing is kept of a kernel that computes something else in the end, or does not come there.
+    for runner, rule in [
+        (Lines({"k": "6"}), First("A", "gives 1")),
+        (Lines({"k": "5"}), First("A", "gives 1", "z = 'gives 1'\n")),
+    ]:
+        outcome = engine(text, runner, rule).repair()
+        assert outcome.texts[PATH].text == text
+        assert len(outcome.remaining) == 1
+
+
+def test_the_same_error_that_comes_before_or_behind_itself_for_ever_ends() -> None:
+    text = "a = 'fails A'\n"
+    for rule in (First("A", "fails A", "z = 'gives 1'\n"), First("A", "gives 1", "z = 'fails A'\n")):
+        runner = Lines({"k": "1"})
+        outcome = engine(text, runner, rule).repair()
+        assert outcome.texts[PATH].text == text
+        assert not outcome.fixes
+        assert runner.runs == 2, "the error is where it was, or where the fix put it"
+
+
 def test_ping_pong_ends_and_nothing_is_kept() -> None:
     runner = Scripted({"k": "1"})
     outcome = engine("k = 'fails A'\n", runner, Swap("A", "fails B"), Swap("B", "fails A")).repair()

@@ -18,6 +18,7 @@ from mgpu_fix.source import (
     apply_edits,
     find_function,
     merge_edits,
+    offset_before,
     unified_diff,
 )
 
@@ -85,6 +86,16 @@ def test_edits_in_any_order_give_one_result(text: str, data: st.DataObject) -> N
     for edit in reversed(edits):
         expected = expected[: edit.start] + edit.new + expected[edit.end :]
     assert apply_edits(text, shuffled) == expected
+
+
+def test_a_place_is_found_in_the_text_before_the_edits() -> None:
+    edits = [Edit(2, 4, "xyz"), Edit(6, 6, "new "), Edit(8, 10, "")]
+    before = "0123456789abc"
+    after = apply_edits(before, edits)
+    for at, character in enumerate(after):
+        found = offset_before(edits, at)
+        # What is deleted leaves its place to what follows.
+        assert found is None if character in "xyznew a" else found is not None and before[found] == character
 
 
 def test_the_same_edit_counts_once_and_others_may_not_touch() -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mgpu_fix.source.document import Document
-from mgpu_fix.source.file import Overlap, SourceError, SourceFile, apply_edits, merge_edits
+from mgpu_fix.source.file import Overlap, SourceError, SourceFile, apply_edits, merge_edits, offset_before
 from mgpu_fix.source.names import Names, find_function
 from mgpu_fix.source.udiff import edits_between, line_before, unified_diff
 
@@ -22,6 +22,7 @@ __all__ = [
     "find_function",
     "line_before",
     "merge_edits",
+    "offset_before",
     "unified_diff",
 ]
 
