@@ -15,7 +15,7 @@ from mgpu_fix.source import Names, SourceError, SourceFile
 from .allocations import allocation
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
-from .meshes import asked_axes, declared_axes, quoted
+from .meshes import asked_axes, declared_axes, quoted, tells_places, unnamed_axes
 from .places import standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
@@ -53,9 +53,11 @@ class ThreadsAndGridNames(Rule):
 
     ## Fix safety
 
-    Safe where the axis has size 1, or gets the one name that the file asks for and nobody declares. Another name is
-    `unsafe`, since nothing in the kernel asks for that axis, so that all its blocks or threads do the same. A name
-    without a size is left to you, but for `thread_name`, which gets the one thread that there is without it.
+    Safe where the axis has size 1 and the kernel asks for no axis that nobody declares, or where the one that it asks
+    for can be no other: all other axes have size 1, and its name is a text nowhere else in the file. Another name is
+    `unsafe`, since nothing in the kernel asks for that axis, so that all its blocks or threads do the same, or since
+    the axis may be one before. A name without a size is left to you, but for `thread_name`, which gets the one thread
+    that there is without it; that is `unsafe` where the kernel asks which thread it is.
     """
 
     code = "MGF501"
@@ -77,10 +79,13 @@ class ThreadsAndGridNames(Rule):
                 raise NoFix(f"the declaration at line {call.lineno} has both; one of them is None where it is made")
             if threads is None:
                 one = functools.partial(with_argument, new=keyword("num_threads", "1"))
-                return [_candidate(names, "Say that there is one thread", {call: [one]})]
-            asked = [name for name in asked_axes(names) if name not in declared_axes(names)]
+                level = Applicability.UNSAFE if tells_places(names, call) else Applicability.SAFE
+                return [_candidate(names, "Say that there is one thread", {call: [one]}, level)]
+            asked = unnamed_axes(names, call)
+            taken = {*declared_axes(names), *asked_axes(names)}
+            free = next(name for name in ("wg", *(f"wg{i}" for i in range(1, 100))) if name not in taken)
             sure = len(asked) == 1 or _is_one(threads)
-            new = keyword("thread_name", quoted(names, asked[0] if len(asked) == 1 else "wg"))
+            new = keyword("thread_name", quoted(names, asked[0] if len(asked) == 1 else free))
             level = Applicability.SAFE if sure else Applicability.UNSAFE
             step = functools.partial(with_argument, new=new)
             return [_candidate(names, "Name the threads' axis", {call: [step]}, level)]
@@ -97,20 +102,21 @@ def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     lacking = len(sizes.elts) - len(known)
     if lacking <= 0:
         raise NoFix(f"the declaration at line {call.lineno} has more names than axes")
-    asked = [name for name in asked_axes(names) if name not in declared_axes(names)]
+    asked = unnamed_axes(names, call)
     stem = known[-1] if known else axes[0]
     fresh = (f"{stem}{i}" for i in range(1, 100))
     taken = {*declared_axes(names), *asked_axes(names)}
     made = asked if len(asked) == lacking == 1 else [n for n in fresh if n not in taken][:lacking]
     rest = sizes.elts[len(known) :]
-    alone = all(map(_is_one, rest))
+    # The names that there are may be those of other axes: only sizes of 1 say which one an axis has that is asked for.
+    alone = all(map(_is_one, rest if not asked else sizes.elts[: len(known)]))
     texts = [*map(names.source.segment, getattr(given_names, "elts", ())), *(quoted(names, name) for name in made)]
     value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     new = keyword(f"{axes}_names", value)
     steps: list[Step] = [
         functools.partial(replaced, new=new) if given_names else functools.partial(with_argument, new=new)
     ]
-    sure = alone or made == asked
+    sure = alone and asked in ([], made)
     level = Applicability.SAFE if sure else Applicability.UNSAFE
     return _candidate(
         names, f"Name {'the axis' if lacking == 1 else 'the axes'} {', '.join(made)}", {call: steps}, level

@@ -258,7 +258,7 @@ class Engine:
             return None
         visited.add(key)
         observation = self._observe(new)
-        places = places_of(last, texts, {}), places_of(observation, new, made)
+        places = places_of(last, texts, texts, {}), places_of(observation, new, texts, made)
         fault = self._fault(group, last, observation, places)
         if fault:
             say(fault)
@@ -374,6 +374,9 @@ class Engine:
                 return f"{kernel} comes no further than {verdict.after.stage}"
             if verdict.after.gpu_fault:
                 return f"{kernel} fails on the GPU: {verdict.after.gpu_fault}"
+            if verdict.after is verdict.before and verify.fault(verdict.after):
+                # There was no run before it that could have come further.
+                return f"{kernel} does not come to its end: {verify.fault(verdict.after)}"
             if verdict.after.unwritten or verdict.hollow:
                 return f"{kernel} then has an output that nothing writes to"
             doubt = verify.doubt(verdict.after)

@@ -271,6 +271,8 @@ class Failure:
 
 #: why a kernel has no numbers whose threads all wait for each other, or for nobody
 WAITS = "it waits for ever in the interpreter, at a barrier or semaphore that nothing more comes to"
+#: the same of one that uses places which its arrays do not have
+OUTSIDE = "it reads or writes outside of its arrays in the interpreter"
 
 
 @dataclass(frozen=True)

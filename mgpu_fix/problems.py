@@ -181,16 +181,20 @@ def mark_of(failure: Failure, rule: Rule | None) -> str:
 
 
 def places_of(
-    observation: Observation, texts: Mapping[str, SourceFile], edits: Mapping[str, Sequence[Edit]]
+    observation: Observation,
+    texts: Mapping[str, SourceFile],
+    before: Mapping[str, SourceFile],
+    edits: Mapping[str, Sequence[Edit]],
 ) -> list[Place]:
-    """Where each failure of a run of ``texts`` stands, in the text before the edits (by path) that made these."""
+    """Where each failure of a run of ``texts`` stands in ``before``, of which the edits (by path) made these."""
     places: list[Place] = []
     for span in (failure.span for failure in observation.failures):
         if span is None or span.path not in texts or span.line > len(texts[span.path].starts):
             places.append(None)
             continue
-        offset = offset_before(edits.get(span.path, ()), texts[span.path].starts[span.line - 1] + span.column - 1)
-        places.append(None if offset is None else (span.path, offset))
+        offset = texts[span.path].starts[span.line - 1] + span.column - 1
+        found = offset_before(before[span.path].text, edits.get(span.path, ()), offset)
+        places.append(None if found is None else (span.path, found))
     return places
 
 

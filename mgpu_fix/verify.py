@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu_fix.arrays import load
 from mgpu_fix.levels import Oracle
-from mgpu_fix.model import STAGES, WAITS, KernelCall, Numbers, Observation, Referred
+from mgpu_fix.model import OUTSIDE, STAGES, WAITS, KernelCall, Numbers, Observation, Referred
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,8 +240,8 @@ def _judge(
         return CallVerdict(b, None, lost=f"{b.name} is {less}")
     if STAGES.index(a.stage) < STAGES.index(b.stage):
         return CallVerdict(b, a, lost=f"{b.name} now stops at {a.stage}")
-    if any(n.why == WAITS for n in a.numbers) and not any(n.why == WAITS for n in b.numbers):
-        return CallVerdict(b, a, lost=f"{b.name} does not come to its end: {WAITS}")
+    if fault(a) and not fault(b):
+        return CallVerdict(b, a, lost=f"{b.name} does not come to its end: {fault(a)}")
     return _compared(CallVerdict(b, a), b, a, before, after, compare)
 
 
@@ -292,6 +292,11 @@ def _files(observation: Observation, names: Sequence[str]) -> list[Path]:
 def races(call: KernelCall) -> bool:
     """Whether two runs of the same trace on the same inputs gave different numbers."""
     return any(n.state == "known" and not n.stable and not n.why for n in call.numbers)
+
+
+def fault(call: KernelCall) -> str:
+    """Why a call does not come to its end in the interpreter, where that is the kernel's own fault; else empty."""
+    return next((n.why for n in call.numbers if n.why in (WAITS, OUTSIDE)), "")
 
 
 def doubt(call: KernelCall) -> str:

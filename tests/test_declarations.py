@@ -36,6 +36,26 @@ CASES = {
         'k = plgpu.kernel(f, num_threads=2, grid=(1,), grid_names=("g",), thread_name="w")',
         SAFE,
     ),
+    "threads where the devices' axis is asked for": (
+        THREADS,
+        'm = Mesh(devices, ("x",))\ndef f(x):\n    lax.axis_index("x")\nk = plgpu.kernel(f, num_threads=2)',
+        'm = Mesh(devices, ("x",))\ndef f(x):\n    lax.axis_index("x")\n'
+        'k = plgpu.kernel(f, num_threads=2, thread_name="wg")',
+        UNSAFE,
+    ),
+    "one thread in a kernel whose blocks are called as threads are": (
+        THREADS,
+        'def f(x):\n    lax.axis_index("wg")\nk = plgpu.kernel(f, num_threads=1, grid=(2,), grid_names=("wg",))',
+        'def f(x):\n    lax.axis_index("wg")\n'
+        'k = plgpu.kernel(f, num_threads=1, grid=(2,), grid_names=("wg",), thread_name="wg1")',
+        SAFE,
+    ),
+    "threads that are asked for and not counted": (
+        THREADS,
+        '@plgpu.kernel(thread_name="wg")\ndef f(x):\n    lax.axis_index("wg")\n',
+        '@plgpu.kernel(thread_name="wg", num_threads=1)\ndef f(x):\n    lax.axis_index("wg")\n',
+        UNSAFE,
+    ),
     "threads that nobody asks for": (
         THREADS,
         "k = plgpu.kernel(f, num_threads=2)",
@@ -56,10 +76,37 @@ CASES = {
     ),
     "an axis that is asked for": (
         GRID,
+        'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\nk = plgpu.kernel(f, grid=(1, n), grid_names=("a",))',
+        'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\n'
+        'k = plgpu.kernel(f, grid=(1, n), grid_names=("a", "b"))',
+        SAFE,
+    ),
+    "the only axis, which a helper asks for": (
+        GRID,
+        'def place():\n    return lax.axis_index("b")\ndef f(x):\n    place()\nk = plgpu.kernel(f, grid=(n,))',
+        'def place():\n    return lax.axis_index("b")\ndef f(x):\n    place()\n'
+        'k = plgpu.kernel(f, grid=(n,), grid_names=("b",))',
+        SAFE,
+    ),
+    "an axis that may be the one before": (
+        GRID,
         'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\nk = plgpu.kernel(f, grid=(4, n), grid_names=("a",))',
         'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\n'
         'k = plgpu.kernel(f, grid=(4, n), grid_names=("a", "b"))',
-        SAFE,
+        UNSAFE,
+    ),
+    "an axis of size 1, which may be another than the one that is asked for": (
+        GRID,
+        'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\nk = plgpu.kernel(f, grid=(4, 1), grid_names=("a",))',
+        'def f(x):\n    lax.axis_index("a"), lax.axis_index("b")\n'
+        'k = plgpu.kernel(f, grid=(4, 1), grid_names=("a", "b"))',
+        UNSAFE,
+    ),
+    "an axis that another kernel asks for": (
+        GRID,
+        'def f(x): pass\ndef g(x):\n    lax.axis_index("b")\nk = plgpu.kernel(f, grid=(4,))',
+        'def f(x): pass\ndef g(x):\n    lax.axis_index("b")\nk = plgpu.kernel(f, grid=(4,), grid_names=("g1",))',
+        UNSAFE,
     ),
     "an axis that nobody asks for": (
         GRID,

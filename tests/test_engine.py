@@ -10,7 +10,19 @@ import pytest
 from mgpu_fix.catalogue import Catalogue, NoFix, Rule, Signature
 from mgpu_fix.engine import Engine
 from mgpu_fix.levels import Applicability, VerifiedBy
-from mgpu_fix.model import Candidate, Check, Edit, Failure, KernelCall, Numbers, Observation, Resources, Span
+from mgpu_fix.model import (
+    OUTSIDE,
+    WAITS,
+    Candidate,
+    Check,
+    Edit,
+    Failure,
+    KernelCall,
+    Numbers,
+    Observation,
+    Resources,
+    Span,
+)
 from mgpu_fix.problems import Options
 from mgpu_fix.source import SourceFile
 
@@ -177,6 +189,21 @@ def test_the_same_error_that_comes_before_or_behind_itself_for_ever_ends() -> No
         assert outcome.texts[PATH].text == text
         assert not outcome.fixes
         assert runner.runs == 2, "the error is where it was, or where the fix put it"
+
+
+@pytest.mark.parametrize("why", [WAITS, OUTSIDE, ""])
+def test_a_kernel_that_is_first_called_with_a_fix_must_come_to_its_end(why: str) -> None:
+    class Declared(Scripted):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            calls = tuple(
+                replace(c, numbers=(Numbers("tainted", "in", why=why),)) for c in seen.calls if not c.failures
+            )
+            return replace(seen, calls=calls)
+
+    outcome = engine("k = 'fails A'\n", Declared(), Swap("A", "gives 2")).repair()
+    assert bool(outcome.fixes) is not bool(why)
+    assert all(f"k does not come to its end: {why}" in left.reason for left in outcome.remaining)
 
 
 def test_ping_pong_ends_and_nothing_is_kept() -> None:

@@ -89,13 +89,13 @@ def test_edits_in_any_order_give_one_result(text: str, data: st.DataObject) -> N
 
 
 def test_a_place_is_found_in_the_text_before_the_edits() -> None:
-    edits = [Edit(2, 4, "xyz"), Edit(6, 6, "new "), Edit(8, 10, "")]
-    before = "0123456789abc"
+    edits = [Edit(2, 4, "xyz"), Edit(6, 6, "mno "), Edit(8, 10, ""), Edit(10, 14, "aWcd")]
+    before = "0123456789abcde"
     after = apply_edits(before, edits)
     for at, character in enumerate(after):
-        found = offset_before(edits, at)
+        found = offset_before(before, edits, at)
         # What is deleted leaves its place to what follows.
-        assert found is None if character in "xyznew a" else found is not None and before[found] == character
+        assert found is None if character in "xyzmno aW" else found is not None and before[found] == character
 
 
 def test_the_same_edit_counts_once_and_others_may_not_touch() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgpu_fix import arrays, verify
-from mgpu_fix.model import WAITS, KernelCall, Numbers, Observation, from_json, to_json
+from mgpu_fix.model import OUTSIDE, WAITS, KernelCall, Numbers, Observation, from_json, to_json
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -143,15 +143,16 @@ def test_observations_survive_json() -> None:
     assert from_json(Observation, to_json(observation)) == observation
 
 
-def test_a_kernel_that_comes_to_wait_for_ever_got_worse() -> None:
+@pytest.mark.parametrize("fault", [WAITS, OUTSIDE])
+def test_a_kernel_that_comes_to_no_end_in_the_interpreter_got_worse(fault: str) -> None:
     def observation(*numbers: Numbers) -> Observation:
         return Observation("ok", (KernelCall("k", "plgpu.kernel", None, ("f32[2]",), ("f32[2]",), "run", numbers),))
 
-    waits, large = (Numbers("tainted", "in", why=why) for why in (WAITS, "too large to interpret"))
+    waits, large = (Numbers("tainted", "in", why=why) for why in (fault, "too large to interpret"))
     known = Numbers("known", "in", ("0.npy",))
     for before in (known, large, Numbers("unknown", "in", why="it races")):
         [verdict] = verify.judge(observation(before), observation(waits), lambda a, b: None)
-        assert verdict.lost == f"k does not come to its end: {WAITS}"
+        assert verdict.lost == f"k does not come to its end: {fault}"
     for before, after in ((waits, waits), (waits, known), (known, large)):
         [verdict] = verify.judge(observation(before), observation(after), lambda a, b: None)
         assert not verdict.lost

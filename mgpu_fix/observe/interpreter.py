@@ -1,6 +1,7 @@
 """Numbers: run intended kernels by Pallas' GPU interpreter within a budget, and keep what came out."""
 
 import contextlib
+import re
 import threading
 import time
 from collections import Counter, defaultdict
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 
 from mgpu_fix.arrays import stored
-from mgpu_fix.model import KEPT_CALLS, WAITS, Numbers
+from mgpu_fix.model import KEPT_CALLS, OUTSIDE, WAITS, Numbers
 from mgpu_fix.observe import doubts, jaxseam
 from mgpu_fix.observe.device import Given
 from mgpu_fix.observe.kernels import Call
@@ -23,6 +24,8 @@ from mgpu_fix.observe.values import digest_arrays, draw_like, first_line
 EXTRA_SHARE = 0.1
 #: why a kernel has no numbers when the interpreter ran out of time on it
 TOO_LARGE = "too large to interpret"
+#: what JAX 0.10.2 to 0.12.0.1 say of an access outside of an array
+_OUTSIDE = re.compile(r"(Index|Value)Error: Out-of-bounds")
 
 
 class Interpreter:
@@ -151,6 +154,8 @@ class Interpreter:
             call.unknown = f"the interpreter cannot run it: {type(e).__name__}: {first_line(e)}"
             if limit is not None and limit.waits:
                 call.unknown = WAITS
+            elif _OUTSIDE.search(str(e)):
+                call.unknown = OUTSIDE
             elif time.monotonic() - started >= allowed:
                 call.unknown = TOO_LARGE
             return None

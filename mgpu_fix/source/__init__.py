@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from mgpu_fix.source.document import Document
-from mgpu_fix.source.file import Overlap, SourceError, SourceFile, apply_edits, merge_edits, offset_before
+from mgpu_fix.source.file import Overlap, SourceError, SourceFile, apply_edits, merge_edits
 from mgpu_fix.source.names import Names, find_function
-from mgpu_fix.source.udiff import edits_between, line_before, unified_diff
+from mgpu_fix.source.udiff import edits_between, line_before, offset_before, unified_diff
 
 if TYPE_CHECKING:
     from mgpu_fix.source.splice import Splice

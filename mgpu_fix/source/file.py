@@ -198,17 +198,3 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
         out += [text[at : edit.start], edit.new]
         at = edit.end
     return "".join([*out, text[at:]])
-
-
-def offset_before(edits: Iterable[Edit], offset: int) -> int | None:
-    """Where the character at ``offset`` of the text with the edits stood before them; None if one of them made it, or
-    begins there."""
-    moved = 0
-    for edit in merge_edits([list(edits)]):
-        start = edit.start + moved
-        if offset < start:
-            break
-        if offset <= start + max(0, len(edit.new) - 1):
-            return None
-        moved += len(edit.new) - (edit.end - edit.start)
-    return offset - moved

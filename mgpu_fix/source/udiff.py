@@ -4,10 +4,10 @@ import difflib
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mgpu_fix.model import Edit
-from mgpu_fix.source.file import SourceFile
+from mgpu_fix.source.file import SourceFile, merge_edits
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 
@@ -61,6 +61,23 @@ def shared(a: Sequence[str], b: Sequence[str]) -> int:
     while n < min(len(a), len(b)) and a[n] == b[n]:
         n += 1
     return n
+
+
+def offset_before(text: str, edits: Iterable[Edit], offset: int) -> int | None:
+    """Where the character at ``offset`` of ``text`` with the edits stood before them; None if one of them made it, or
+    begins there. What an edit has in common with what it replaces, at both ends, is not changed by it."""
+    moved = 0
+    for edit in merge_edits([list(edits)]):
+        old, new = text[edit.start : edit.end], edit.new
+        head = shared(old, new)
+        tail = shared(old[head:][::-1], new[head:][::-1])
+        start = edit.start + moved + head
+        if offset < start:
+            break
+        if offset <= start + max(0, len(new) - head - tail - 1):
+            return None
+        moved += len(new) - len(old)
+    return offset - moved
 
 
 def line_before(original: SourceFile, now: SourceFile, line: int, changed: bool = False) -> int | None:
