@@ -25,8 +25,15 @@ import { after, idle, stopped, type Status } from "./status";
 
 const NAME = "mgpu-fix";
 
+/** One that says nothing of its own while it starts: whoever starts it does. */
+class Client extends LanguageClient {
+  override error(message: string, data?: unknown, show: boolean | "force" = true): void {
+    super.error(message, data, this.isRunning() && show);
+  }
+}
+
 class Extension {
-  private client: LanguageClient | undefined;
+  private client: Client | undefined;
   private status: Status = idle(false);
   private lastWords = "";
   /** The server is started and stopped by one at a time. */
@@ -79,27 +86,29 @@ class Extension {
   }
 
   private async start(): Promise<void> {
+    this.lastWords = "";
     try {
       const setting = workspace.getConfiguration(NAME).get("path", "");
       const command = await find(setting, workspace.isTrusted, machine);
       this.channel.info([command.command, ...command.args].join(" "));
       this.client = this.clientOf(command);
-      this.lastWords = "";
       await this.client.start();
-      this.status = idle(false);
-      this.rest();
+      // A server that ends at once is no error to the client.
+      if (!this.client.isRunning()) {
+        throw new Error(`${command.command} does not start. The output says more.`);
+      }
     } catch (error) {
       this.client = undefined;
       this.show(stopped);
-      await this.complain(this.lastWords || (error instanceof Error ? error.message : String(error)));
+      // Whether it is answered or not, the server can be started anew.
+      void this.complain(this.lastWords || (error instanceof Error ? error.message : String(error)));
     }
   }
 
-  private clientOf(command: Command): LanguageClient {
+  private clientOf(command: Command): Client {
     let usual: ErrorHandler | undefined;
-    const client = new LanguageClient(NAME, NAME, command, {
+    const client = new Client(NAME, NAME, command, {
       documentSelector: [{ scheme: "file", language: "python" }],
-      initializationOptions: given(),
       outputChannel: this.channel,
       stdioOptions: {
         stdout: () => {},
@@ -117,15 +126,19 @@ class Extension {
       },
       middleware: {
         workspace: {
+          // All of the settings, and no initializationOptions: so one that is removed is gone.
           configuration: (asked) => asked.items.map((item) => (item.section === NAME ? given() : null)),
         },
         // The status bar has it already.
         handleWorkDoneProgress: (token, told) => this.show(after(this.status, token, told)),
       },
     });
-    client.onDidChangeState((change) => {
-      if (change.newState === State.Running) {
+    client.onDidChangeState(({ newState }) => {
+      if (newState === State.Running) {
         usual ??= client.createDefaultErrorHandler();
+        this.show(idle(given()["trust"] === true));
+      } else if (newState !== State.Starting && client === this.client) {
+        this.show(stopped);
       }
     });
     return client;
@@ -165,7 +178,13 @@ export async function activate(context: ExtensionContext): Promise<void> {
     commands.registerCommand("mgpu-fix.showOutput", () => channel.show()),
     workspace.onDidGrantWorkspaceTrust(restart),
     // The server asks for the others itself.
-    workspace.onDidChangeConfiguration((event) => (event.affectsConfiguration("mgpu-fix.path") ? restart() : own.rest())),
+    workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration("mgpu-fix.path")) {
+        void restart();
+      } else if (event.affectsConfiguration("mgpu-fix.trust")) {
+        own.rest();
+      }
+    }),
   );
   await restart();
   const known = await environments();
