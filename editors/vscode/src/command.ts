@@ -50,6 +50,10 @@ export async function find(setting: string, trusted: boolean, machine: Machine):
       return { command: path.join(folder, name), args: ["lsp"] };
     }
   }
-  const where = python ? `${python} has no mgpu-fix, and PATH has none` : "There is no mgpu-fix on PATH";
+  const where = python
+    ? `${python} has no mgpu-fix, and PATH has none`
+    : trusted
+      ? "There is no mgpu-fix on PATH"
+      : "There is no mgpu-fix on PATH, and a folder that is not trusted is not asked for its environment";
   throw new NotFound(`${where}. Install it with pip install 'mgpu-fix[lsp]', or set mgpu-fix.path.`);
 }
