@@ -69,6 +69,16 @@ class Analysis:
     expected: frozenset[tuple[str, int]] = frozenset()
     sources: Mapping[str, SourceFile] = field(default_factory=dict)
 
+    @property
+    def summary(self) -> str:
+        """A few words for a status line."""
+        wrong = [p for p in self.problems if p.severity < Severity.INFORMATION]
+        proven = sum(any(action.preferred for action in p.actions) for p in wrong)
+        if not wrong:
+            return "some kernels were not seen" if self.problems else "clean"
+        said = f"{len(wrong)} problem{'s' * (len(wrong) != 1)}"
+        return f"{said}, {proven} with a proven fix" if proven else said
+
     def over(self, static: "Analysis") -> "Analysis":
         """This, which a run saw, and what is certain without one at places that the run says nothing of."""
         told = self.expected | {(p.code, p.span.line) for p in self.problems}
