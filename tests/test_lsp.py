@@ -339,6 +339,16 @@ def test_without_trust_no_process_is_started(folder: Path, options: Any) -> None
 
 
 @needs_pygls
+def test_a_comment_that_ignores_no_rule_gets_a_hint(folder: Path) -> None:
+    with client(folder) as editor:
+        editor.open("k.py", "# pallas\nx = 1  # mgpu-fix: ignore[MGF902, MGF999]\n")
+        [shown] = editor.painted("k.py")
+        assert shown["severity"] == 4
+        assert shown["message"] == "mgpu-fix: no rule is called MGF999; this ignores nothing"
+        assert shown["range"] == at(editor.texts["k.py"], "# mgpu-fix: ignore[MGF902, MGF999]")
+
+
+@needs_pygls
 def test_a_text_that_is_no_python_or_no_kernel_shows_nothing(folder: Path) -> None:
     with client(folder) as editor:
         for name, text in {"a.py": "import pallas (", "b.py": "x = 1\n", "c.py": "# pallas\n"}.items():
