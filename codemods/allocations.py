@@ -17,18 +17,17 @@ _PIPELINES = frozenset({f"{_PLGPU}emit_pipeline", f"{_PLGPU}emit_pipeline_warp_s
 _SCRATCH = ("scratch_types", "scratch_shapes")
 
 
-def allocation(names: Names, ref: ast.expr) -> ast.Call | None:
-    """The call that declares the memory of a Ref, or of the Ref that ``ref`` is a part of; None if it is not found."""
+def allocations(names: Names, ref: ast.expr) -> list[ast.Call]:
+    """The calls that declare the memory of a Ref, or of the Ref that ``ref`` is a part of: one for each kernel, scope
+    or pipeline that runs the function which takes it."""
     base = _base(ref)
     parameter = names.binding(base.id, base) if base is not None else None
     function = names.scope(parameter) if isinstance(parameter, ast.arg) else None
     if not isinstance(parameter, ast.arg) or not isinstance(function, ast.FunctionDef | ast.Lambda):
-        return None
-    for call in names.nodes(ast.Call):
-        found = next((v for v in _declared(names, call, function, parameter) if isinstance(v, ast.Call)), None)
-        if found is not None:
-            return found
-    return None
+        return []
+    declared = (_declared(names, call, function, parameter) for call in names.nodes(ast.Call))
+    found = (next((v for v in values if isinstance(v, ast.Call)), None) for values in declared)
+    return [call for call in found if call is not None]
 
 
 def _base(ref: ast.expr) -> ast.Name | None:

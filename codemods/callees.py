@@ -3,7 +3,7 @@ pass their arguments on, and dictionaries that are only spread into such calls."
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -284,6 +284,19 @@ def _keyed(parent: ast.AST, key: ast.Constant) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(value=subject, attr="get" | "pop" | "setdefault"), args=[first, *_]):
             return subject if first is key else None
     return None
+
+
+def reached(names: Names, functions: Iterable[ast.AST | None]) -> set[ast.AST]:
+    """All that stands in functions and in those of the file that they name, and so on."""
+    to_do = [*functions]
+    found: set[ast.AST] = set()
+    while to_do:
+        function = to_do.pop()
+        if isinstance(function, ast.FunctionDef | ast.Lambda) and function not in found:
+            inside = [*ast.walk(function)]
+            found.update(inside)
+            to_do += [names.binding(n.id, n) for n in inside if isinstance(n, ast.Name)]
+    return found
 
 
 def positional(function: FunctionNode) -> list[ast.arg]:

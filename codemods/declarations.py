@@ -12,7 +12,7 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import Names, SourceError, SourceFile
 
-from .allocations import allocation
+from .allocations import allocations
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
 from .meshes import asked_axes, declared_axes, quoted, tells_places, unnamed_axes
@@ -161,11 +161,13 @@ class BarrierOrdersTensorCore(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate, for the one barrier that it can be."""
         names = Names(source)
-        barrier = _barrier_of(names, failure) or _only_barrier(names)
+        barriers = _barriers_of(names, failure) or [_only_barrier(names)]
         new = keyword("orders_tensor_core", "True")
-        add = functools.partial(with_argument, new=new)
-        step = functools.partial(replaced, new=new) if _value(barrier, "orders_tensor_core") is not None else add
-        return [_candidate(names, "Let the barrier order the tensor core's accesses", {barrier: [step]})]
+        steps: dict[ast.Call, list[Step]] = {}
+        for barrier in barriers:
+            is_given = _value(barrier, "orders_tensor_core") is not None
+            steps[barrier] = [functools.partial(replaced if is_given else with_argument, new=new)]
+        return [_candidate(names, "Let the barrier order the tensor core's accesses", steps)]
 
 
 def _only_barrier(names: Names) -> ast.Call:
@@ -179,15 +181,16 @@ def _only_barrier(names: Names) -> ast.Call:
     return made[0]
 
 
-def _barrier_of(names: Names, failure: Failure) -> ast.Call | None:
-    """The declaration of the barrier that the failing call is given."""
+def _barriers_of(names: Names, failure: Failure) -> list[ast.Call]:
+    """The declarations of the barrier that the failing call is given, in each kernel that runs it."""
     for argument in (
         a for call in standing_at(names, failure.span, ast.Call) for a in ast.walk(call) if isinstance(a, ast.Name)
     ):
-        found = allocation(names, argument)
-        if found is not None and public(names.resolve(found.func)) == f"{_PLGPU}Barrier":
-            return found
-    return None
+        found = [c for c in allocations(names, argument) if public(names.resolve(c.func)) == f"{_PLGPU}Barrier"]
+        if found:
+            # One that is right in another kernel stays as it is.
+            return [c for c in found if not _is_true(_value(c, "orders_tensor_core"))] or found
+    return []
 
 
 class ScratchArguments(Rule):
@@ -237,9 +240,10 @@ class ScratchArguments(Rule):
         """One candidate, for the allocation that the error comes from."""
         names = Names(source)
         if "must be collective" in failure.message:
-            operand = _operand(names, failure, 0 if failure.message.startswith("Accumulator") else 1)
+            operands = _operands(names, failure, 0 if failure.message.startswith("Accumulator") else 1)
             share = functools.partial(with_argument, new=keyword("collective", "True"))
-            return [_candidate(names, "Let the blocks of a cluster share the operand", {operand: [share]})]
+            changes: dict[ast.Call, list[Step]] = {operand: [share] for operand in operands}
+            return [_candidate(names, "Let the blocks of a cluster share the operand", changes)]
         call = _allocation(names, failure)
         unsafe = Applicability.UNSAFE
         match failure.message.split()[0].rstrip(","):
@@ -259,11 +263,13 @@ class ScratchArguments(Rule):
         return [_candidate(names, f"Drop {', '.join(drop)}, which that memory does not have", {call: steps}, level)]
 
 
-def _operand(names: Names, failure: Failure, place: int) -> ast.Call:
+def _operands(names: Names, failure: Failure, place: int) -> list[ast.Call]:
     """Where an operand of the failing call is declared, in TMEM. Raises NoFix."""
     for call in standing_at(names, failure.span, ast.Call):
-        found = allocation(names, call.args[place]) if len(call.args) > place else None
-        if found and public(names.resolve(found.func)) == f"{_PLGPU}TMEM" and _value(found, "collective") is None:
+        made = allocations(names, call.args[place]) if len(call.args) > place else []
+        bare = [c for c in made if _value(c, "collective") is None]
+        found = [c for c in bare if public(names.resolve(c.func)) == f"{_PLGPU}TMEM"]
+        if found:
             return found
     raise NoFix("by hand: declare the operand with plgpu.TMEM(..., collective=True)")
 

@@ -9,7 +9,7 @@ from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 from mgpu_fix.source.flow import is_pure
 
-from .allocations import allocation
+from .allocations import allocations
 from .imports import Imports
 from .places import standing_at
 from .store_calls import opened, place
@@ -171,7 +171,7 @@ def _is_transfer(names: Names, node: ast.Subscript) -> bool:
     """Whether ``node`` is a plain load of a parameter that is no scratch, or all that a statement stores to."""
     if not isinstance(node.value, ast.Name) or not isinstance(names.binding(node.value.id, node), ast.arg):
         return False
-    if allocation(names, node.value) is not None:
+    if allocations(names, node.value):
         return False
     parent = names.parents[node]
     return isinstance(node.ctx, ast.Load) or (isinstance(parent, ast.Assign) and parent.targets == [node])

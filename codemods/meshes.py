@@ -5,6 +5,8 @@ from collections.abc import Collection
 
 from mgpu_fix.source import Names
 
+from .callees import reached
+
 #: Keywords of calls in a kernel that name axes of its mesh.
 _AXES = ("axis_name", "collective_axes", "thread_axis", "wg_axis")
 
@@ -50,17 +52,8 @@ def _of_kernel(names: Names, maker: ast.Call) -> set[ast.AST]:
     """All that stands in the body of a kernel and in the functions that it names; empty where it is not known."""
     around = [maker, *names.ancestors(maker)]
     decorated = [f for f in around if isinstance(f, ast.FunctionDef) and any(d in around for d in f.decorator_list)]
-    to_do: list[ast.AST | None] = [*decorated[:1]] or [
-        names.binding(a.id, a) if isinstance(a, ast.Name) else a for a in maker.args[:1]
-    ]
-    found: set[ast.AST] = set()
-    while to_do:
-        function = to_do.pop()
-        if isinstance(function, ast.FunctionDef | ast.Lambda) and function not in found:
-            inside = [*ast.walk(function)]
-            found.update(inside)
-            to_do += [names.binding(n.id, n) for n in inside if isinstance(n, ast.Name)]
-    return found
+    given = (names.binding(a.id, a) if isinstance(a, ast.Name) else a for a in maker.args[:1])
+    return reached(names, decorated[:1] or given)
 
 
 def declared_axes(names: Names) -> set[str]:

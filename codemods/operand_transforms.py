@@ -9,7 +9,7 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Failure
 from mgpu_fix.source import Names, SourceError, SourceFile
 
-from .allocations import allocation
+from .allocations import allocations
 from .arguments import keyword, spliced, with_argument
 from .callees import public
 from .imports import Imports
@@ -92,7 +92,7 @@ def _operands(names: Names, failure: Failure) -> list[ast.Call]:
     )
     if call is None or len(call.args) < 3:
         raise NoFix("by hand: the operands must be tiled and swizzled where they are declared")
-    made = [found for ref in call.args[1:3] if (found := allocation(names, ref)) is not None]
+    made = [found for ref in call.args[1:3] for found in allocations(names, ref)]
     made = list(dict.fromkeys(found for found in made if public(names.resolve(found.func)) in _MAKERS))
     bare = [found for found in made if not any(k.arg in ("transforms", None) for k in found.keywords)]
     if not bare:

@@ -48,6 +48,8 @@ class StoreShapeOrDtype(Rule):
     computed in the kernel, numbers must be there to compare. It is unsafe where
 
     - a conversion loses more than digits, from a float to an integer say,
+    - the same place is read and stored again and again, as a sum is that is kept in the Ref: it would be rounded each
+      time, where more likely the Ref is meant to be wider,
     - a number is computed anew each time that it fills the same place, in a loop or by several blocks or warpgroups:
       an index is more likely missing.
 
@@ -66,13 +68,15 @@ class StoreShapeOrDtype(Rule):
         names = Names(source)
         imports = Imports(names)
         edits: dict[tuple[int, int], Edit] = {}
+        accumulates = False
         for misfit in failure.facts.misfits:
             store, target = _find(source, names, misfit)
             edit = _fitted(source, imports, misfit, store, target)
+            accumulates = accumulates or (_is_repeated(names, store) and _reads(names, store.value, target.value))
             if edits.setdefault(source.bounds(target), edit) != edit:
                 raise NoFix(f"line {target.lineno} stores at several shapes or dtypes")
         misfits = failure.facts.misfits
-        unsafe = any(m.varies or is_lossy(m.value_dtype, m.dtype) for m in misfits)
+        unsafe = accumulates or any(m.varies or is_lossy(m.value_dtype, m.dtype) for m in misfits)
         computed = any(m.shape != m.value_shape and m.value_dtype not in PYTHON for m in misfits)
         yield Candidate(
             title=_title(failure.facts.misfits),
@@ -99,6 +103,38 @@ def _find(source: SourceFile, names: Names, misfit: Misfit) -> tuple[ast.Assign,
                 case ast.Assign(targets=[_]) as store:
                     return store, target
     raise NoFix(f"line {misfit.span.line} is no plain store")
+
+
+def _is_repeated(names: Names, store: ast.stmt) -> bool:
+    """Whether a statement may run more than once in a kernel: in a loop, or in a function that something calls."""
+    for node in names.ancestors(store):
+        if isinstance(node, ast.For | ast.While):
+            return True
+        if isinstance(node, ast.FunctionDef):
+            chosen = any(
+                isinstance(d, ast.Call) and str(names.resolve(d.func)).endswith(".when") for d in node.decorator_list
+            )
+            if not chosen:
+                return not isinstance(names.scope(node), ast.Module)
+    return False
+
+
+def _reads(names: Names, value: ast.expr, ref: ast.expr) -> bool:
+    """Whether a value is made of what a Ref holds, also by way of variables."""
+    to_do: list[ast.AST] = [value]
+    seen: set[ast.AST] = set()
+    while to_do:
+        node = to_do.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for part in ast.walk(node):
+            if isinstance(part, ast.expr) and ast.unparse(part) == ast.unparse(ref):
+                return True
+            if isinstance(part, ast.Name):
+                bound = names.bindings(part.id, part)
+                to_do += [names.statement(b) for b in bound if isinstance(b, ast.expr)]
+    return False
 
 
 def _fitted(source: SourceFile, imports: Imports, misfit: Misfit, store: ast.Assign, target: ast.Subscript) -> Edit:

@@ -374,6 +374,9 @@ LEFT = {
     "pipeline with indices": (
         "def body(idx, x):\n    x[...] = idx[0]\nplgpu.emit_pipeline(body, grid=(4,), in_specs=[s])(x)"
     ),
+    "pipeline whose body passes on what may be indices": (
+        "def body(idx, x):\n    x[...] = scale(idx)\nplgpu.emit_pipeline(body, grid=(4,), in_specs=[s, s])(x, y)"
+    ),
     "pipeline that returns": (
         "def body(_, x):\n    return x[...]\nplgpu.emit_pipeline(body, grid=(4,), in_specs=[s], out_specs=[s])(x)"
     ),

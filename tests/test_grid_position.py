@@ -91,6 +91,19 @@ def test_a_function_that_several_kernels_call() -> None:
         candidate(HELPER + same.replace("(8,), grid_names=('i',)", "(8,), grid_names=('k',)"))
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def triton(o_ref):\n    o_ref[place()] = 2\npl.pallas_call(triton, out_shape=O)",
+        "pl.pallas_call(body, out_shape=O)",
+        "pl.pallas_call(lambda o_ref: body(o_ref), out_shape=O)",
+    ],
+)
+def test_a_function_that_a_kernel_calls_which_is_over_no_mesh(other: str) -> None:
+    with pytest.raises(NoFix, match="is also used at line"):
+        candidate(HELPER + "plgpu.kernel(body, grid=(4,), grid_names=('i',))\n" + other)
+
+
 def test_it_is_safe_and_needs_no_numbers() -> None:
     found = candidate(KERNELS["given"][0].format(ASKS))
     assert found.applicability is Applicability.SAFE

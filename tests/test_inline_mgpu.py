@@ -109,3 +109,20 @@ def test_every_candidate_can_be_preferred() -> None:
     assert rule is not None
     assert rule.choices == ("hoist", "write-to-ref", "scalar")
     assert all(f"`{name}`" in rule.page for name in rule.choices)
+
+
+@pytest.mark.parametrize(
+    ("returned", "level"),
+    [
+        (LOAD, Applicability.SAFE),
+        (f"twice({LOAD})", Applicability.SAFE),
+        (f"(memref.store(ONE, ref, [0]), {LOAD})[1]", Applicability.UNSAFE),
+        (f"counted({LOAD}, ref)", Applicability.UNSAFE),
+    ],
+)
+def test_what_one_warp_does_in_memory_four_may_not(returned: str, level: Applicability) -> None:
+    def change(text: str) -> str:
+        helpers = "def twice(a):\n    return a + a\ndef counted(a, ref):\n    mgpu.atomic_add(ref, 1)\n    return a\n"
+        return text.replace(LOAD, returned) + helpers
+
+    assert candidates(case("load"), change)[0].applicability is level

@@ -27,6 +27,16 @@ x = jnp.arange(128, dtype=jnp.float32)
 """
 
 LEFT = {
+    "a sum that is kept in a narrower output": """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.bfloat16))
+def kernel(x_ref, o_ref):
+    o_ref[...] = jnp.zeros((128,), jnp.bfloat16)
+    @pl.loop(0, 8)
+    def _(i):
+        total = o_ref[...]
+        total = total + x_ref[i]
+        o_ref[...] = total
+kernel(jnp.ones((8, 128), jnp.float32))""",
     "what a pipeline's body returns is not what it stored": """
 @plgpu.kernel(out_type=jax.ShapeDtypeStruct((256,), jnp.float32))
 def kernel(x_gmem, o_gmem):

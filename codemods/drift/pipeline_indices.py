@@ -17,6 +17,9 @@ from .rules import Change, DriftRule, upgrade
 _PIPELINES = frozenset(
     f"jax.experimental.pallas.mosaic_gpu.emit_pipeline{suffix}" for suffix in ("", "_warp_specialized")
 )
+_PALLAS = "jax.experimental.pallas."
+#: part of a parameter's name that says that it is a Ref
+_REF = re.compile(r"ref|smem|gmem|tmem")
 _COUNT = re.compile(r"(\w+)\(\) takes (\d+) positional")
 
 
@@ -50,8 +53,9 @@ class PipelineBodyIndices(DriftRule):
 
     ## Fix safety
 
-    Safe: the new parameter is not used. A body is left alone where its first parameter may be the indices, where the
-    specs are not written out and the error does not say how many Refs there are, and where something else calls it.
+    Safe: the new parameter is not used. A body is left alone where its first parameter may be the indices, so that it
+    is another one that is missing, where the specs are not written out and the error does not say how many Refs there
+    are, and where something else calls it.
     """
 
     code = "MGF505"
@@ -154,14 +158,38 @@ def _is_counted(names: Names, call: ast.Call, counted: re.Match[str]) -> bool:
 
 
 def _takes_ref(names: Names, callback: Callback) -> bool:
-    """Whether the first parameter is used, not as indices are, and nothing is returned that should be stored."""
+    """Whether the first parameter is used as Refs are, never as indices, and nothing is returned that should be
+    stored."""
     function = callback.function
     if not callback.parameters or function.args.vararg or callback.function.args.defaults:
         return False
     if any(isinstance(n, ast.Return) and n.value is not None for n in own_nodes(function)):
         return False
-    uses = names.uses(callback.parameters[0].arg, function)
-    return bool(uses) and not any(_as_indices(names, use) for use in uses)
+    first = callback.parameters[0].arg
+    uses = names.uses(first, function)
+    if any(_as_indices(names, use) for use in uses):
+        return False
+    return any(_as_ref(names, use) for use in uses) or (bool(uses) and bool(_REF.search(first)))
+
+
+def _as_ref(names: Names, use: ast.Name, depth: int = 3) -> bool:
+    """Whether something is used as a Ref, here or in a function of the file that it is passed on to."""
+    parent = names.parents[use]
+    match parent:
+        case ast.Subscript() if parent.value is use:
+            return True
+        case ast.Attribute(attr="at" | "shape" | "dtype" | "bitcast" | "reshape" | "transpose"):
+            return True
+        case ast.Call() if use in parent.args:
+            made = names.binding(parent.func.id, parent) if isinstance(parent.func, ast.Name) else None
+            if isinstance(made, ast.FunctionDef) and not starred(parent) and depth:
+                given_to = positional(made)[parent.args.index(use) :][:1]
+                inner = [u for p in given_to for u in names.uses(p.arg, made)]
+                return any(_as_ref(names, u, depth - 1) for u in inner) and not any(
+                    _as_indices(names, u) for u in inner
+                )
+            return str(names.resolve(parent.func)).startswith(_PALLAS)
+    return False
 
 
 def _as_indices(names: Names, use: ast.Name) -> bool:

@@ -18,6 +18,7 @@ _OVER_MESH = {
     "jax.experimental.pallas.num_programs": "axis_size",
 }
 _KERNELS = ("jax.experimental.pallas.mosaic_gpu.kernel", "jax.experimental.pallas.kernel")
+_PALLAS_CALL = "jax.experimental.pallas.pallas_call"
 _MESH = "jax.experimental.pallas.mosaic_gpu.Mesh"
 
 
@@ -60,7 +61,8 @@ class ProgramIdOverMesh(Rule):
     Safe: JAX lowers both to the same index of the block. It is proven by lowering only, since the numbers of the
     original are those that cannot be trusted; those of the result can be. All places of the kernel, and of functions
     in the file that it calls, change together. Nothing is changed where the names of the grid are not written in the
-    file, where kernels with other names share the function, and in clusters, in which the two differ.
+    file, where kernels with other names share the function, or others than those over a mesh, and in clusters, in which
+    the two differ.
     """
 
     code = "MGF905"
@@ -78,6 +80,8 @@ class ProgramIdOverMesh(Rule):
             for function in functions if getattr(body, "name", "<lambda>") == failure.kernel else ():
                 asked = list(positions(names, function))
                 if asked:
+                    for caller in functions:
+                        _check_only_over_meshes(names, caller, kernels)
                     axes = {tuple(_grid_names(names, call)) for _, others, call in kernels if function in others}
                     if len(axes) > 1:
                         raise NoFix(
@@ -91,6 +95,20 @@ class ProgramIdOverMesh(Rule):
 
 
 RULES = (ProgramIdOverMesh(),)
+
+
+def _check_only_over_meshes(
+    names: Names, function: FunctionNode, kernels: Sequence[tuple[FunctionNode, list[FunctionNode], ast.Call]]
+) -> None:
+    """Raises NoFix where a function is also used by what is no kernel over a mesh that the file declares."""
+    mine = {id(other) for _, others, _ in kernels for other in others}
+    bodies = {id(body) for body, _, _ in kernels}
+    for use in names.uses(function.name, names.scope(function)) if isinstance(function, ast.FunctionDef) else ():
+        around = [*names.ancestors(use)]
+        calls = [public(names.resolve(n.func)) for n in around if isinstance(n, ast.Call)]
+        inside = any(id(outer) in mine for outer in around)
+        if _PALLAS_CALL in calls or not (inside or id(function) in bodies):
+            raise NoFix(f"the function at line {function.lineno} is also used at line {use.lineno}")
 
 
 def positions(names: Names, function: ast.AST) -> Iterator[ast.Call]:

@@ -10,7 +10,7 @@ from mgpu_fix.source import Names, SourceFile
 from ..imports import Imports
 from .hoists import WHOLE_WARPGROUP, MovableRegion
 from .inline_elements import InlineRegion, numbered, written
-from .regions import INLINE, inlines_arrays
+from .regions import INLINE, inlines_arrays, may_act
 
 
 class InlineMgpuArrayReturn(Rule):
@@ -68,7 +68,8 @@ class InlineMgpuArrayReturn(Rule):
     `hoist` comes first. The region's statements, the function among them, are moved out of it, in place. That is
     offered where the region does nothing but compute, load, store and call such functions, and where the warp's number
     only picks which warp does it. It is safe where every such function returns an array, which only a whole warpgroup
-    can hold; one that returns nothing or a number may have been written for a single warp, so then it is unsafe.
+    can hold, and does nothing else; one that returns nothing or a number, or that stores, waits or copies, may have
+    been written for a single warp, so then it is unsafe.
 
     `write-to-ref` and `scalar` leave the region as it is, and are unsafe: they write the function anew. Both need a
     function that only makes arrays with `load_strided` of its plain Refs and with `splat`, adds, subtracts, multiplies
@@ -106,12 +107,11 @@ class InlineMgpuArrayReturn(Rule):
 
 
 def _hoisted(source: SourceFile, names: Names, regions: Sequence[Region], failure: Failure) -> Candidate:
-    edits = []
-    for facts in regions:
-        region = MovableRegion(source, names, facts)
+    movable = [MovableRegion(source, names, facts) for facts in regions]
+    for region in movable:
         region.check_movable(failure.facts.semantics, frozenset({INLINE}))
-        edits.append(region.move_out().edit())
-    safe = failure.facts.barriers and all(map(inlines_arrays, regions))
+    edits = [region.move_out().edit() for region in movable]
+    safe = failure.facts.barriers and all(map(inlines_arrays, regions)) and not any(map(may_act, movable))
     return Candidate(
         title="Move the inline_mgpu call out of the warp-level region",
         edits=tuple(edits),

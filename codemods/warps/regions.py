@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -10,6 +11,7 @@ from mgpu_fix.catalogue import NoFix
 from mgpu_fix.model import Operation, Region, Span
 from mgpu_fix.source import Names, SourceFile
 
+from ..callees import reached
 from .primitives import LOADS, STORES
 
 #: warps in a warpgroup
@@ -244,6 +246,23 @@ class WarpRegion:
 def inlines_arrays(region: Region) -> bool:
     """Whether every ``inline_mgpu`` function that a region calls returns an array, which no single warp can hold."""
     return all(o.shape for o in region.operations if o.name == INLINE)
+
+
+#: part of the name of a function that does something in memory or to other threads
+_ACTS = re.compile(r"store|atomic|barrier|async|copy|fence|arrive|wait|asm|print|commit|launch|prefetch")
+
+
+def may_act(region: WarpRegion) -> bool:
+    """Whether an ``inline_mgpu`` function that a region calls may do more than make an array, which one warp did and
+    four would do."""
+    names, inside = region.names, reached(region.names, [region.function])
+    if not any(o.name == INLINE for o in region.facts.operations):
+        return False
+    functions = [n for n in inside if isinstance(n, ast.FunctionDef) and n is not region.function]
+    inlined = [f for f in functions if any(INLINE in ast.unparse(maker) for maker in f.decorator_list)]
+    calls = [n.func for n in reached(names, inlined or functions) if isinstance(n, ast.Call)]
+    called = [f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in calls]
+    return not functions or any(map(_ACTS.search, called))
 
 
 def own_statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:

@@ -12,7 +12,7 @@ from ..captures import operands
 from ..imports import Imports
 from .hoists import WHOLE_WARPGROUP, MovableRegion
 from .primitives import LOADS, STORES
-from .regions import INLINE, WarpRegion, inlines_arrays
+from .regions import INLINE, WarpRegion, inlines_arrays, may_act
 from .scalar_identities import failing_scalar, rewritten
 from .scalar_loops import ScalarLoops
 
@@ -178,7 +178,8 @@ def _any_order(region: WarpRegion) -> bool:
 
 def _hoist(regions: Sequence[MovableRegion], semantics: str) -> Candidate:
     for region in regions:
-        region.check_movable(semantics, frozenset({INLINE}) if inlines_arrays(region.facts) else frozenset())
+        pure = inlines_arrays(region.facts) and not may_act(region)
+        region.check_movable(semantics, frozenset({INLINE}) if pure else frozenset())
     return Candidate(
         title="Move the array operations out of the warp-level region",
         edits=_once(region.move_out().edit() for region in regions),
