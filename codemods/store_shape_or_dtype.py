@@ -12,7 +12,7 @@ from mgpu_fix.model import Candidate, Edit, Failure, Misfit
 from mgpu_fix.source import Names, SourceFile, Splice
 
 from .imports import Imports
-from .stores import ATOMS, PYTHON, is_lossy, parenthesised
+from .stores import ATOMS, PYTHON, is_lossy, may_overflow, parenthesised
 
 
 class StoreShapeOrDtype(Rule):
@@ -45,7 +45,7 @@ class StoreShapeOrDtype(Rule):
     ## Fix safety
 
     A number fills its whole place (`jnp.full`), and another dtype is converted (`.astype`). Where the number is
-    computed in the kernel, numbers must be there to compare. It is unsafe where
+    computed in the kernel, or a float may become infinite, numbers must be there to compare. It is unsafe where
 
     - a conversion loses more than digits, from a float to an integer say,
     - the same place is read and stored again and again, as a sum is that is kept in the Ref: it would be rounded each
@@ -82,7 +82,7 @@ class StoreShapeOrDtype(Rule):
             title=_title(failure.facts.misfits),
             edits=(*imports.edits, *edits.values()),
             applicability=Applicability.UNSAFE if unsafe else Applicability.SAFE,
-            needs_oracle=computed,
+            needs_oracle=computed or any(may_overflow(m.value_dtype, m.dtype) for m in misfits),
         )
 
 

@@ -370,6 +370,12 @@ def is_lossy(given: str, wanted: str) -> bool:
     return to not in ("float", "complex") or kind == "" or (kind == "complex" and to == "float")
 
 
+def may_overflow(given: str, wanted: str) -> bool:
+    """Whether a cast from one float to another may make it infinite: bfloat16 goes as far as float32."""
+    (kind, bits), (to, room) = _kind(given), _kind(wanted)
+    return kind == to == "float" and bits > room and not wanted.startswith("bfloat")
+
+
 def _kind(dtype: str) -> tuple[str, int]:
     """``bool``, ``int``, ``uint``, ``float``, ``complex`` or nothing, and how many bits."""
     found = re.match(r"b?(bool|u?int|float|complex)(\d*)", dtype)
