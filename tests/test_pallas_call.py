@@ -374,3 +374,9 @@ def test_a_body_that_stores_to_its_input_gets_a_block_of_it(store: str) -> None:
     text = f"import jax\nf = pl.pallas_call(body, jax.ShapeDtypeStruct((4,), D), {P})"
     assert "emit_pipeline" in fixed(f"{body}{text}")
     assert "emit_pipeline" not in fixed(f"{BODY}{text}")
+
+
+def test_scratch_that_is_added_later_is_no_input() -> None:
+    body = "def body(x_ref, o_ref, tmp):\n    tmp[...] = x_ref[...]\n    o_ref[...] = tmp[...]\n"
+    text = f"f = functools.partial(pl.pallas_call, {P})\ny = f(body, out_shape=O, scratch_shapes=[S])(x)"
+    assert "emit_pipeline" not in fixed(f"{body}{text}")

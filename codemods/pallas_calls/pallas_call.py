@@ -337,7 +337,9 @@ def _fits_gmem(names: Names, pipeline: Pipeline, arguments: Mapping[str, ast.exp
     refs = [p.arg for p in pipeline.body.parameters]
     refs = refs[: len(refs) - count]
     uses = {ref: names.uses(ref, function) for ref in refs}
-    inputs = refs[:1] if pipeline.scratch_count is None else refs[: len(refs) - _output_count(arguments)]
+    # Where the rest is said elsewhere, so may the scratch be.
+    known = "kernel" in arguments and pipeline.scratch_count is not None
+    inputs = refs[: len(refs) - _output_count(arguments)] if known else refs[:1]
     if any(_is_stored(names, use) for ref in inputs for use in uses[ref]):
         # What a block of an input is used for does not reach the caller's array.
         return False
