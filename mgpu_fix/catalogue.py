@@ -124,6 +124,10 @@ class Catalogue:
                 raise CatalogueError(f"no rule is called {name}; mgpu-fix rules lists them")
         return [rule for _, rule in found if rule]
 
+    def unknown(self, source: SourceFile) -> list[tuple[Span, str]]:
+        """Comments that ignore a rule that there is none of, with what they call it."""
+        return [(place, name) for place, name in source.ignored if self.find(name) is None]
+
     def chosen(self, select: str, ignore: str) -> list[Rule]:
         """The rules selected, all where ``select`` is empty, without those to be ignored. Raises CatalogueError."""
         ignored = self.named(ignore)

@@ -37,14 +37,16 @@ def table(file: Path) -> Mapping[str, Any] | None:
     return found
 
 
-def options(file: Path, known: Collection[str]) -> dict[str, Any]:
-    """The options that a file sets, by the names that they have in the program. Raises UsageError."""
+def options(file: Path, known: Collection[str], start: str = os.curdir) -> dict[str, Any]:
+    """The options that a file sets, by the names that they have in the program, and places as seen from ``start``.
+    Raises UsageError."""
     found: dict[str, Any] = {}
     known = {*known} - {"target"}
     for key, value in (table(file) or {}).items():
         name = str(key).replace("-", "_")
         if name == "targets" and isinstance(value, Mapping):
-            found["target"] = [f"{os.path.relpath(file.parent)}/{glob}={command}" for glob, command in value.items()]
+            here = os.path.relpath(file.parent, start)
+            found["target"] = [f"{here}/{glob}={command}" for glob, command in value.items()]
             continue
         wrong = name in _NUMBERS and isinstance(value, bool)
         if name not in known or wrong or not isinstance(value, (str, int, float, list)):
@@ -56,7 +58,7 @@ def options(file: Path, known: Collection[str]) -> dict[str, Any]:
         value = found.get(name)
         is_path = isinstance(value, str) and (name == "golden" or os.sep in value or ".py:" in value)
         if is_path:
-            found[name] = os.path.relpath(file.parent / found[name])
+            found[name] = os.path.relpath(file.parent / found[name], start)
     return found
 
 

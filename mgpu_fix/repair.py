@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from mgpu_fix.arrays import DRAW_SEED
 from mgpu_fix.catalogue import Catalogue
 from mgpu_fix.engine import Engine, Runner
 from mgpu_fix.levels import Oracle, VerifiedBy
-from mgpu_fix.model import KEPT_CALLS, FileReport, Fix, Observation, Report, digest
+from mgpu_fix.model import KEPT_CALLS, FileReport, Fix, Observation, Remaining, Report, digest
 from mgpu_fix.observe import Observer, Program
 from mgpu_fix.observe.run import uses_pallas
 from mgpu_fix.outcomes import merged, placed, reports_of, reports_of_one, shows_nothing
@@ -145,7 +145,9 @@ def carry_out(
                 reports[name] = FileReport(reports[name].path, "blocked", reason=str(e))
                 continue
             diff = unified_diff(disk.shown_path(name), old.data, new.data)
-            reports[name] = replace(placed(reports[name], documents[path]), diff=diff)
+            report = reports[name]
+            report = replace(report, notes=(*report.notes, *_misspelt(originals[path], report.path, catalogue)))
+            reports[name] = replace(placed(report, documents[path]), diff=diff)
             changes[name] = old, new
     if task.mode == "apply":
         for name, reason in disk.write_all({n: pair for n, pair in changes.items() if reports[n].diff}).items():
@@ -164,6 +166,13 @@ def carry_out(
         runs=observer.runs,
         tool={"name": "mgpu-fix", "version": __version__},
     )
+
+
+def _misspelt(source: SourceFile, shown: str, catalogue: Catalogue) -> Iterator[Remaining]:
+    """Comments that ignore nothing, since they name no rule."""
+    for place, name in catalogue.unknown(source):
+        message, reason = f"no rule is called {name}", "its comment ignores nothing; mgpu-fix rules lists them"
+        yield Remaining(None, "parse", "UnknownRule", message, shown, place.line, place.column, reason)
 
 
 def engine_of(

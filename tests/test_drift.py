@@ -413,6 +413,10 @@ REASONS = {
         "whether the kernel at line 6 has threads is not known",
     ),
     "masked load": ("y = pl.load(x, i, mask=m)", "`mask` at line 6 has no other form"),
+    "store by what takes turns": (
+        "def f():\n    pl.store(o, (next(rows),), x[next(rows)])",
+        "line 7 computes the index before the value, and an assignment the value first",
+    ),
     "store as a value": ("y = pl.store(x, i, v)", "the value of the call at line 6 is used"),
     "load given away": ("f(pl.load)", "it is used at line 6 other than in a call"),
     "names that are computed": ("m = plgpu.GPUMesh(axis_names=names)", "the names at line 6 are not written out"),

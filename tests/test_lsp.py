@@ -199,6 +199,16 @@ def test_an_editors_text_is_encoded_as_it_declares() -> None:
         SourceFile.of_text(PATH, "x = '\ud800'\n")
 
 
+def test_an_analysis_is_summed_up_in_a_few_words() -> None:
+    proven = Problem(Span("k.py", 1), "", actions=(Action("", {}, preferred=True), Action("", {})))
+    other = Problem(Span("k.py", 2), "", Severity.WARNING, actions=(Action("", {}),))
+    stops = Problem(Span("k.py", 3), "", Severity.INFORMATION)
+    assert Analysis().summary == "clean"
+    assert Analysis((stops,)).summary == "some kernels were not seen"
+    assert Analysis((other, stops)).summary == "1 problem"
+    assert Analysis((proven, other)).summary == "2 problems, 1 with a proven fix"
+
+
 # ---------------------------------------------------------------------- settings
 
 
@@ -208,9 +218,22 @@ def test_settings_may_stand_under_the_servers_name() -> None:
     before = settings.Settings(trust=True, run="pytest")
     assert settings.read({"mgpu-fix": {"arch": "sm_100a", "run": None}}, before).run == "pytest"
     assert settings.read(None, before) == settings.read([], before) == before
+    called = settings.Settings(call="scale", args=("f32[8]",), reference="truth")
+    assert settings.read({"call": "scale", "args": ["f32[8]"], "reference": "truth"}) == called
 
 
-@pytest.mark.parametrize("given", [{"trust": "yes"}, {"trust": 1}, {"timeout": True}, {"arch": "sm_1"}, {"run": 1}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"trust": "yes"},
+        {"trust": 1},
+        {"timeout": True},
+        {"arch": "sm_1"},
+        {"run": 1},
+        {"args": "f32[8]"},
+        {"args": [8]},
+    ],
+)
 def test_a_setting_that_is_none_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"the setting {next(iter(given))} is "):
         settings.read(given)
@@ -220,13 +243,42 @@ def test_a_repository_cannot_say_that_it_is_run(folder: Path) -> None:
     table = '[tool.mgpu-fix]\ntrust = true\nrun = "pytest"\nignore = ["MGF401"]\ntimeout = 5\n'
     (folder / "pyproject.toml").write_text(table)
     path = str(folder / "a b.py")
-    task, oracle = settings.asked(path, str(folder), settings.Settings(timeout=7.0), load())
+    source = SourceFile.of_text(path, "x = 1\n")
+    task, oracle = settings.asked(source, str(folder), settings.Settings(timeout=7.0), load())
     assert (task.program.command, task.program.timeout, task.options.ignore) == (None, 7.0, ("MGF401",))
     assert (task.mode, task.files, oracle) == ("preview", (path,), "")
-    task, _ = settings.asked(path, str(folder), settings.Settings(run="pytest ${file}"), load())
+    task, _ = settings.asked(source, str(folder), settings.Settings(run="pytest ${file}"), load())
     assert task.program.command is not None and task.program.command.argv == (path,)
     with pytest.raises(UsageError, match="the setting run: "):
-        settings.asked(path, str(folder), settings.Settings(run="make"), load())
+        settings.asked(source, str(folder), settings.Settings(run="make"), load())
+
+
+def test_settings_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="args needs call"):
+        settings.read({"args": ["f32[8]"]})
+    with pytest.raises(UsageError, match="run and call exclude each other"):
+        settings.read({"call": "scale"}, settings.Settings(run="pytest"))
+
+
+def test_only_files_that_define_the_function_have_it_called(folder: Path) -> None:
+    given = settings.Settings(call="scale", args=("f32[8]",))
+    for text, called in {"def scale(x): ...\n": True, "scale = f()\n": True, "def f(scale): ...\n": False}.items():
+        source = SourceFile.of_text(str(folder / "k.py"), text)
+        program = settings.asked(source, str(folder), given, load())[0].program
+        assert (program.call, program.args) == (("scale", ("f32[8]",)) if called else ("", ()))
+
+
+def test_places_in_a_repositorys_settings_are_its_own_wherever_the_server_runs(folder: Path) -> None:
+    table = '[tool.mgpu-fix]\nreference = "tests/truth.py:f"\ngolden = "kept"\noracle-python = "venv/bin/python"\n'
+    (folder / "pyproject.toml").write_text(table)
+    (folder / "pkg").mkdir()
+    source = SourceFile.of_text(str(folder / "k.py"), "")
+    task, oracle = settings.asked(source, str(folder / "pkg"), settings.Settings(), load())
+    # Programs run in the workspace's folder.
+    assert task.program.reference == os.path.join("..", "tests", "truth.py:f")
+    assert (task.goldens, oracle) == (str(folder / "kept"), str(folder / "venv" / "bin" / "python"))
+    task, _ = settings.asked(source, str(folder / "pkg"), settings.Settings(reference="truth:g"), load())
+    assert task.program.reference == "truth:g"
 
 
 # ---------------------------------------------------------------------- the protocol, without a run
@@ -284,6 +336,16 @@ def test_without_trust_no_process_is_started(folder: Path, options: Any) -> None
         assert "".join(file.read_text() for file in children) == ""
         assert os.listdir(folder) == ["k.py"]
         assert not (folder.parent / "ran").exists()
+
+
+@needs_pygls
+def test_a_comment_that_ignores_no_rule_gets_a_hint(folder: Path) -> None:
+    with client(folder) as editor:
+        editor.open("k.py", "# pallas\nx = 1  # mgpu-fix: ignore[MGF902, MGF999]\n")
+        [shown] = editor.painted("k.py")
+        assert shown["severity"] == 4
+        assert shown["message"] == "mgpu-fix: no rule is called MGF999; this ignores nothing"
+        assert shown["range"] == at(editor.texts["k.py"], "# mgpu-fix: ignore[MGF902, MGF999]")
 
 
 @needs_pygls

@@ -235,13 +235,16 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="tells a process's children by /proc")
-def test_trust_that_is_taken_back_ends_what_runs(folder: Path) -> None:  # noqa: F811
+@pytest.mark.parametrize(("first", "then"), [(TRUSTED, {"trust": False}), (None, {"arch": "sm_90a"})])
+def test_trust_that_is_taken_back_ends_what_runs(folder: Path, first: Any, then: Any) -> None:  # noqa: F811
     (folder / "k.py").write_text(SLOW)
-    with client(folder, TRUSTED) as editor:
+    with client(folder, first) as editor:
         editor.open("k.py")
+        # What the settings do not say is as it was at the start.
+        editor.tell("workspace/didChangeConfiguration", {"settings": {"mgpu-fix": TRUSTED}})
         editor.settle(4)
         assert descendants(editor.process.pid)
-        editor.tell("workspace/didChangeConfiguration", {"settings": {"mgpu-fix": {"trust": False}}})
+        editor.tell("workspace/didChangeConfiguration", {"settings": {"mgpu-fix": then}})
         editor.until_idle()
         editor.settle(1)
         assert descendants(editor.process.pid) == []
@@ -318,6 +321,20 @@ def test_a_command_runs_in_place_of_the_file(folder: Path) -> None:  # noqa: F81
         [fix] = editor.actions("kernels.py", only=["quickfix"])
         assert fix["isPreferred"]
         assert editor.applied(fix)["kernels.py"] == HELPER.replace("return x", "o_ref[...] = x")
+
+
+def test_a_function_is_called_in_the_files_that_define_it(folder: Path) -> None:  # noqa: F811
+    called = HELPER + "def run(x):\n    return pl.kernel(double, out_type=jax.typeof(x), mesh=plgpu.Mesh())(x)\n"
+    (folder / "called.py").write_text(called)
+    (folder / "k.py").write_text(BROKEN)
+    with client(folder, {"trust": True, "call": "run", "args": ["f32[128]"]}) as editor:
+        for name in ("called.py", "k.py"):
+            editor.open(name)
+            editor.until_idle(name)
+            [fix] = editor.actions(name, only=["quickfix"])
+            assert fix["isPreferred"]
+            said = [m["params"]["value"] for m in editor.heard if m["method"] == "$/progress"][-1]
+            assert said == {"kind": "end", "message": "1 problem, 1 with a proven fix"}
 
 
 # ---------------------------------------------------------------------- a real editor

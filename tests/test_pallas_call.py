@@ -366,3 +366,11 @@ def test_other_line_ends_and_indents_stay() -> None:
 
 def fixed_with_imports(text: str) -> str:
     return file(text).edited(candidate(text).edits).text
+
+
+@pytest.mark.parametrize("store", ["x_ref[...] = x_ref[...] * 2", "x_ref[0] += 1", "x_ref.at[0][...] = 2.0"])
+def test_a_body_that_stores_to_its_input_gets_a_block_of_it(store: str) -> None:
+    body = f"def body(x_ref, o_ref):\n    {store}\n    o_ref[...] = x_ref[...]\n"
+    text = f"import jax\nf = pl.pallas_call(body, jax.ShapeDtypeStruct((4,), D), {P})"
+    assert "emit_pipeline" in fixed(f"{body}{text}")
+    assert "emit_pipeline" not in fixed(f"{BODY}{text}")

@@ -243,6 +243,71 @@ def double(x):
 double(x)""",
         "@pl.loop(0, o_ref.shape[0])",
     ),
+    "a kernel that is declared elsewhere may be called with any shape": (
+        """
+def body(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[...] = x_ref[...] * 2
+plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)""",
+        "@pl.loop(0, o_ref.shape[0])",
+    ),
+    "a slice says how far it goes": (
+        """
+def body(x_ref, o_ref):
+    n = o_ref.shape[0] // 4
+    @plgpu.warp_map
+    def _(w):
+        mine = pl.ds(w * n, n)
+        o_ref[mine] = x_ref[mine] + 1
+plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)""",
+        "@pl.loop(0, n)",
+    ),
+    "a row of a Ref": (
+        """
+def body(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(w):
+        o_ref[w] = x_ref[w] * 3
+plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((4, 32), x.dtype))(x.reshape(4, 32))""",
+        "@pl.loop(0, o_ref.shape[1])",
+    ),
+    "the end of a row": (
+        """
+def body(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(w):
+        o_ref[0, w, :] = x_ref[0, w, :] * 3
+plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((1, 4, 32), x.dtype))(x.reshape(1, 4, 32))""",
+        "@pl.loop(0, o_ref.shape[2])",
+    ),
+    "a size that has a name": (
+        """
+N = 128
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+def kernel(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[pl.ds(0, N)] = x_ref[...] * 2
+kernel(x)""",
+        "@pl.loop(0, N)",
+    ),
+    "sizes that are written out where the kernel is": (
+        """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+def kernel(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[...] = x_ref[...] * 2
+kernel(x)""",
+        "@pl.loop(0, 128)",
+    ),
     "two warpgroups that take turns often, and a copy that nothing commits": (
         """
 @plgpu.kernel(

@@ -183,6 +183,19 @@ def test_a_program_that_calls_no_kernel_says_how_to_call_one(tmp_path: Path) -> 
     assert (tmp_path / "kernel.py").read_text() == FIXED.split("print(")[0]
 
 
+def test_a_comment_that_ignores_no_rule_is_told_and_nothing_else_changes(tmp_path: Path) -> None:
+    text = BROKEN.replace("# twice", "# mgpu-fix: ignore[MGF999]")
+    assert text != BROKEN
+    (tmp_path / "k.py").write_text(text)
+    for command, code in (("check", 1), ("apply", 0)):
+        ran = mgpu_fix(command, "k.py", cwd=tmp_path)
+        assert ran.returncode == code
+        told = "no rule is called MGF999: its comment ignores nothing; mgpu-fix rules lists them"
+        [note] = [line for line in ran.stdout.splitlines() if "note" in line]
+        assert told in note and f"k.py:{text[: text.index('# mgpu')].count(chr(10)) + 1}" in note
+    assert (tmp_path / "k.py").read_text() == FIXED.replace("# twice", "# mgpu-fix: ignore[MGF999]")
+
+
 def test_caught_errors_are_left_unless_asked_for(tmp_path: Path) -> None:
     text = BROKEN.replace("print(", "try:\n    print(").rstrip() + "\nexcept ValueError:\n    pass\n"
     (tmp_path / "kernel.py").write_text(text)

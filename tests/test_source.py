@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgpu_fix.model import Edit, Function
+from mgpu_fix.model import Edit, Function, Span
 from mgpu_fix.source import (
     Names,
     Overlap,
@@ -212,3 +212,11 @@ def test_a_comment_leaves_a_rule_alone_in_its_statement(line: int, names: tuple[
         "z = 4  # mgpu-fix: ignored\n"
     )
     assert SourceFile("k.py", text.encode()).ignores(line, names) is ignored
+    assert SourceFile("k.py", text.lower().encode()).ignores(line, names) is ignored
+
+
+def test_what_comments_say_to_ignore_has_a_place_and_strings_say_nothing() -> None:
+    text = "é = 1  # mgpu-fix: ignore[MGF102,  A ] # b\nx = '# mgpu-fix: ignore[B]'\nz = 4  # mgpu-fix: ignore\n"
+    ignored = [*SourceFile("k.py", text.encode()).ignored]
+    place = Span("k.py", 1, 8, 1, 39)
+    assert ignored == [(place, "MGF102"), (place, "A")]

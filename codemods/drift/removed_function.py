@@ -12,7 +12,7 @@ from mgpu_fix.model import Edit, Upgrade
 from mgpu_fix.source import Names, Splice
 from mgpu_fix.versions import Window
 
-from ..arguments import runs, spliced, without_statement
+from ..arguments import in_order, runs, spliced, without_statement
 from .indexing import indexed, tight
 from .rules import Change, DriftRule, by_hand, upgrade, uses_of
 
@@ -138,11 +138,30 @@ def _load(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     yield from _without_imports(names, uses)
 
 
+#: built-in functions that compute and do nothing else
+_PURE = frozenset({"slice", "int", "float", "bool", "len", "range", "min", "max", "abs", "sum", "tuple", "list"})
+
+
+def _may_act(names: Names, argument: ast.expr | ast.keyword) -> bool:
+    """Whether computing an argument may do something, so that it matters when it is computed."""
+    for node in ast.walk(argument):
+        match node:
+            case ast.NamedExpr() | ast.Await() | ast.Yield():
+                return True
+            case ast.Call(func=ast.Name(id=name) as func) if name not in _PURE:
+                if not (names.resolve(func) or "").startswith("jax."):
+                    return True
+    return False
+
+
 def _store(names: Names, uses: Sequence[ast.expr | ast.alias]) -> Iterator[Edit]:
     calls = _calls(uses, 3, ("x_ref_or_view", "idx", "val"))
     for call in calls:
         if not isinstance(names.parents[call], ast.Expr):
             raise NoFix(f"the value of the call at line {call.lineno} is used")
+        index, value = (in_order(call)[place] for place in calls[call][1:])
+        if _may_act(names, index) and _may_act(names, value):
+            raise NoFix(f"line {call.lineno} computes the index before the value, and an assignment the value first")
 
     def stored(old: Any, places: Sequence[int]) -> list[cst.BaseSmallStatement]:
         call = cst.ensure_type(cst.ensure_type(old, cst.Expr).value, cst.Call)

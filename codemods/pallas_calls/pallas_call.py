@@ -335,8 +335,29 @@ def _fits_gmem(names: Names, pipeline: Pipeline, arguments: Mapping[str, ast.exp
         return False
     count = pipeline.scratch_count or 0
     refs = [p.arg for p in pipeline.body.parameters]
-    uses = [use for ref in refs[: len(refs) - count] for use in names.uses(ref, function)]
-    return all(_only_accessed(names, use) for use in uses)
+    refs = refs[: len(refs) - count]
+    uses = {ref: names.uses(ref, function) for ref in refs}
+    inputs = refs[:1] if pipeline.scratch_count is None else refs[: len(refs) - _output_count(arguments)]
+    if any(_is_stored(names, use) for ref in inputs for use in uses[ref]):
+        # What a block of an input is used for does not reach the caller's array.
+        return False
+    return all(_only_accessed(names, use) for ref in refs for use in uses[ref])
+
+
+def _output_count(arguments: Mapping[str, ast.expr]) -> int:
+    """How many outputs there are; where that is not written out, as many as leave one input at least."""
+    value = arguments.get("out_shape")
+    return len(value.elts) if isinstance(value, ast.Tuple | ast.List) else 1
+
+
+def _is_stored(names: Names, use: ast.AST) -> bool:
+    """Whether something is stored to a Ref, or to a part of it."""
+    match names.parents[use]:
+        case ast.Subscript(value=value, ctx=ctx) as part if value is use:
+            return not isinstance(ctx, ast.Load) or _is_stored(names, part)
+        case ast.Attribute(attr="at") as at:
+            return _is_stored(names, at)
+    return False
 
 
 def _only_accessed(names: Names, use: ast.AST) -> bool:

@@ -34,6 +34,10 @@ _FILLS: dict[str, int | str] = {
 }  # fmt: skip
 
 
+#: what a kernel's outputs are declared by
+_OUTPUTS = frozenset({"out_type", "out_shape"})
+
+
 @dataclass(frozen=True)
 class _Group:
     """Statements of one block, side by side, that go into one loop nest over ``shape``."""
@@ -230,28 +234,64 @@ class ScalarLoops:
         return node.with_changes(body=node.body.with_changes(body=[s for s in statements if s is not None]))
 
     def _bounds(self, group: _Group) -> list[str]:
-        """How far each index goes. A function around the kernel may make it for other shapes, too: there the Ref that
-        is stored to is asked for its own."""
+        """How far each index goes. The kernel may be called with other shapes, too, but where its declaration has these
+        written out: else the Ref that is stored to is asked for its own."""
         numbers = [str(n) for n in group.shape]
-        kernel = self.names.scope(self.region.opening)
-        if not any(isinstance(n, ast.FunctionDef) for n in self.names.ancestors(kernel)):
-            return numbers
         statements = _statements(group.block)[group.first : group.last + 1]
         target = next(t for s in statements if (t := self._target(s)) is not None)
         parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-        whole = [isinstance(p, ast.Constant) and p.value is ... for p in parts]
-        if len(parts) == 1 and whole[0]:
-            return [f"{self.source.segment(target.value)}.shape[{i}]" for i in range(len(numbers))]
-        sizes = [self._size(p) for p in parts]
-        if len(sizes) == len(numbers) and all(sizes):
-            return [s or "" for s in sizes]
-        raise NoFix("the kernel is made for several shapes, and how far the loop goes is not known")
+        sizes = list(self._sizes(self.source.segment(target.value), parts, len(numbers)))
+        if self._is_written_out(group.shape):
+            # What is called a size in the source stays one.
+            named = len(sizes) == len(numbers) and not any(".shape[" in s for s in sizes)
+            return sizes if named else numbers
+        if len(sizes) == len(numbers):
+            return sizes
+        raise NoFix("the kernel may be called with several shapes, and how far the loop goes is not known")
+
+    def _sizes(self, ref: str, parts: Sequence[ast.expr], rank: int) -> Iterator[str]:
+        """How large each axis is that is stored to, as the source says it or the Ref; ``rank`` counts these axes."""
+        kept = [self._size(p) for p in parts]
+        rest = rank - sum(k is not None for k, p in zip(kept, parts, strict=True) if not _is_ellipsis(p))
+        if not any(map(_is_ellipsis, parts)):
+            parts, kept = [*parts, ast.Constant(...)], [*kept, None]
+        axis = 0
+        for part, size in zip(parts, kept, strict=True):
+            if _is_ellipsis(part):
+                yield from (f"{ref}.shape[{axis + i}]" for i in range(rest))
+                axis += rest
+                continue
+            if size is not None:
+                yield size or f"{ref}.shape[{axis}]"
+            axis += 1
+
+    def _is_written_out(self, shape: Sequence[int]) -> bool:
+        """Whether the kernel is declared where it is defined, once, with these sizes as numbers."""
+        opening = self.region.opening
+        kernel = next((n for n in (opening, *self.names.ancestors(opening)) if self._is_declared(n)), None)
+        if not isinstance(kernel, ast.FunctionDef) or not isinstance(self.names.parents[kernel], ast.Module):
+            return False
+        inside = (node for decorator in kernel.decorator_list for node in ast.walk(decorator))
+        return {*shape} <= {node.value for node in inside if isinstance(node, ast.Constant)}
+
+    def _is_declared(self, node: ast.AST) -> bool:
+        given = [d for d in getattr(node, "decorator_list", ()) if isinstance(d, ast.Call)]
+        return any(k.arg in _OUTPUTS for d in given for k in d.keywords)
 
     def _size(self, part: ast.expr) -> str | None:
-        """Text of the size of a part of an index."""
+        """Text of the size of a part of an index: empty for a whole axis, None where it takes the axis away."""
         match part:
+            case ast.Slice(lower=None, upper=None, step=None):
+                return ""
+            case ast.Slice(lower=None | ast.Constant(value=0), upper=ast.Constant(value=int(stop)), step=None):
+                return str(stop) if stop > 0 else None
             case ast.Call(func=func, args=[_, size], keywords=[]) if self._is_slice(func):
                 return self.source.segment(size)
+            case ast.Call(func=func, args=[_], keywords=[ast.keyword(arg="size", value=size)]) if self._is_slice(func):
+                return self.source.segment(size)
+            case ast.Name():
+                bound = self.names.binding(part.id, part)
+                return self._size(bound) if isinstance(bound, ast.Call) else None
         return None
 
     def _loop(self, bounds: Sequence[str], indices: Sequence[str], statements: Sequence[Any]) -> cst.FunctionDef:
@@ -514,3 +554,7 @@ def _blocks(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, list[ast.stmt]
 
 def _statements(block: ast.AST) -> list[ast.stmt]:
     return block.body  # type: ignore[attr-defined,no-any-return]
+
+
+def _is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...

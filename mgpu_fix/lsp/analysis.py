@@ -25,6 +25,7 @@ class Severity(enum.IntEnum):
     ERROR = 1
     WARNING = 2
     INFORMATION = 3
+    HINT = 4
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,17 @@ class Analysis:
     expected: frozenset[tuple[str, int]] = frozenset()
     sources: Mapping[str, SourceFile] = field(default_factory=dict)
 
+    @property
+    def summary(self) -> str:
+        """A few words for a status line."""
+        wrong = [p for p in self.problems if p.severity < Severity.INFORMATION]
+        proven = sum(any(action.preferred for action in p.actions) for p in wrong)
+        if not wrong:
+            unseen = any(p.severity is Severity.INFORMATION for p in self.problems)
+            return "some kernels were not seen" if unseen else "clean"
+        said = f"{len(wrong)} problem{'s' * (len(wrong) != 1)}"
+        return f"{said}, {proven} with a proven fix" if proven else said
+
     def over(self, static: "Analysis") -> "Analysis":
         """This, which a run saw, and what is certain without one at places that the run says nothing of."""
         told = self.expected | {(p.code, p.span.line) for p in self.problems}
@@ -106,6 +118,8 @@ def without_a_run(source: SourceFile, catalogue: Catalogue, window: Window) -> A
             )
     for rule in catalogue.rules:
         problems += [Problem(span, message, code=rule.code) for span, message in _evident(rule, names)]
+    for span, name in catalogue.unknown(source):
+        problems.append(Problem(span, f"mgpu-fix: no rule is called {name}; this ignores nothing", Severity.HINT))
     return Analysis(tuple(problems), sources={source.path: source})
 
 

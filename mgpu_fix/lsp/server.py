@@ -16,7 +16,7 @@ from mgpu_fix.console import UsageError
 from mgpu_fix.lsp.analysis import Action, Problem
 from mgpu_fix.lsp.convert import FIX_ALL, Converter, is_wanted, touches
 from mgpu_fix.lsp.session import Document, Job, Session
-from mgpu_fix.lsp.settings import read
+from mgpu_fix.lsp.settings import Settings, read
 from mgpu_fix.observe.compiler import cache_folder
 
 _SECTION = "mgpu-fix"
@@ -29,6 +29,8 @@ class Server(LanguageServer):
         # Whole texts: what pygls takes for the end of a line is not always one.
         super().__init__(_SECTION, __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
         self.session = Session(self, catalogue)
+        #: what the editor started us with, which its settings outweigh
+        self.initial = Settings()
         self._pages = _pages(catalogue)
         #: what was published last, by document
         self._shown: dict[str, tuple[int, tuple[Problem, ...]]] = {}
@@ -75,7 +77,7 @@ class Server(LanguageServer):
         """Take the progress bar away."""
         self._jobs = {token: other for token, other in self._jobs.items() if other is not job}
         if token := self._tokens.pop(id(job), None):
-            self.work_done_progress.end(token, types.WorkDoneProgressEnd())
+            self.work_done_progress.end(token, types.WorkDoneProgressEnd(message=job.ending))
 
     def say(self, text: str) -> None:
         """Show a message."""
@@ -138,7 +140,7 @@ class Server(LanguageServer):
                 item = types.ConfigurationItem(section=_SECTION)
                 answer = await self.workspace_configuration_async(types.ConfigurationParams([item]))
                 given = answer[0] if answer else None
-            self.session.configured(read(given, self.session.settings))
+            self.session.configured(read(given, self.initial))
         except UsageError as e:
             self.say(f"mgpu-fix: {e}")
         except JsonRpcException:
@@ -188,7 +190,7 @@ def create(catalogue: Catalogue) -> Server:
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
         try:
-            session.settings = read(params.initialization_options)
+            session.settings = server.initial = read(params.initialization_options)
         except UsageError as e:
             server.say(f"mgpu-fix: {e}")
         session.rooted(server.roots())

@@ -98,6 +98,13 @@ class Job:
             raise Cancelled
 
     @property
+    def ending(self) -> str:
+        """What came of it."""
+        if self.cancelled.is_set():
+            return "cancelled"
+        return self.document.analysis.summary if self.delivered else "could not be run"
+
+    @property
     def newest(self) -> bool:
         """Whether it is about the text as it is now, and nothing newer is."""
         return self.document.job is self and self.document.version == self.version
@@ -307,7 +314,7 @@ class Session:
             tell(self._ended, job)
 
     def _analyses(self, job: Job, settings: Settings, progress: Callable[[str], None]) -> Iterator[Analysis]:
-        task, oracle_python = asked(job.document.path, job.folder, settings, self.catalogue)
+        task, oracle_python = asked(job.sources[job.document.path], job.folder, settings, self.catalogue)
         observer = self._observer(job.folder)
         oracle = self._observer(job.folder, oracle_python) if oracle_python else None
         unsaved = {path: source.data for path, source in job.sources.items() if _on_disk(path) != source.data}

@@ -16,17 +16,22 @@ from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task
+from mgpu_fix.source import Names, SourceFile
 
 
 @dataclass(frozen=True)
 class Settings:
     """``trust`` says that opening and saving a file runs it, or ``run``, a command in which ``${file}`` stands for it.
+    Files that define ``call`` have it called with ``args``, as ``f32[128,128]``.
 
     The others outweigh what pyproject.toml says; empty or None they do not.
     """
 
     trust: bool = False
     run: str = ""
+    call: str = ""
+    args: tuple[str, ...] = ()
+    reference: str = ""
     unsafeFixes: bool | None = None
     arch: str = ""
     timeout: float | None = None
@@ -35,6 +40,9 @@ class Settings:
 _KINDS: dict[str, tuple[type, ...]] = {
     "trust": (bool,),
     "run": (str,),
+    "call": (str,),
+    "args": (list, tuple),
+    "reference": (str,),
     "unsafeFixes": (bool,),
     "arch": (str,),
     "timeout": (int, float),
@@ -57,22 +65,34 @@ def read(given: Any, before: Settings = Settings()) -> Settings:
             continue
         if not isinstance(value, _KINDS[name]) or (isinstance(value, bool) and bool not in _KINDS[name]):
             raise UsageError(f"the setting {name} is {value!r}, which is none")
-        known[name] = value
+        known[name] = _types(value) if name == "args" else value
     settings = Settings(**known)
+    if settings.args and not settings.call:
+        raise UsageError("the setting args needs call, the function that takes them")
+    if settings.run and settings.call:
+        raise UsageError("the settings run and call exclude each other: what run starts calls its kernels itself")
     if settings.arch and settings.arch not in DEVICES:
         raise UsageError(f"the setting arch is {settings.arch!r}; it is one of {', '.join(DEVICES)}")
     return settings
 
 
-def asked(path: str, folder: str, settings: Settings, catalogue: Catalogue) -> tuple[Task, str]:
+def _types(given: Any) -> tuple[str, ...]:
+    if not all(isinstance(arg, str) for arg in given):
+        raise UsageError(f"the setting args is {given!r}; it is a list like ['f32[128,128]', 'bf16[64]']")
+    return tuple(given)
+
+
+def asked(source: SourceFile, folder: str, settings: Settings, catalogue: Catalogue) -> tuple[Task, str]:
     """What ``apply`` would be asked in ``folder`` for a file, and the Python that gives the numbers, where that is
     another. Raises UsageError, CatalogueError."""
     file = config.find(Path(folder))
     names = {str(name).replace("-", "_") for name in (config.table(file) or {})} if file else set()
-    given = config.options(file, names) if file else {}
+    given = config.options(file, names, folder) if file else {}
     if settings.unsafeFixes is not None:
         given["unsafe_fixes"] = settings.unsafeFixes
-    given |= {name: value for name in ("arch", "timeout") if (value := getattr(settings, name))}
+    given |= {name: value for name in ("arch", "timeout", "reference") if (value := getattr(settings, name))}
+    # A workspace has other files than those that the call is about.
+    called = settings.call if settings.call and settings.call in Names(source).members(source.tree) else ""
     try:
         options = Options(
             tuple(rule.code for rule in catalogue.named(given.get("select", ""))),
@@ -83,8 +103,10 @@ def asked(path: str, folder: str, settings: Settings, catalogue: Catalogue) -> t
             max_iterations=int(given.get("max_iterations", Options.max_iterations)),
         )
         program = Program(
-            path,
-            parse(settings.run.replace("${file}", shlex.quote(path))) if settings.run else None,
+            source.path,
+            parse(settings.run.replace("${file}", shlex.quote(source.path))) if settings.run else None,
+            called,
+            settings.args if called else (),
             timeout=float(given.get("timeout", Program.timeout)),
             budget=float(given.get("interpret_budget", Program.budget)),
             **{name: given[name] for name in _AS_THEY_ARE if name in given},
@@ -92,8 +114,9 @@ def asked(path: str, folder: str, settings: Settings, catalogue: Catalogue) -> t
     except (CommandError, ValueError, TypeError) as e:
         raise UsageError(f"{'the setting run' if isinstance(e, CommandError) else file}: {e}") from None
     # A program's own paths start where it runs, and not where the server does.
-    golden, oracle = (os.path.abspath(p) if (p := str(given.get(n, ""))) else "" for n in ("golden", "oracle_python"))
-    return Task((path,), "preview", options, program, goldens=golden), oracle
+    places = (str(given.get(name, "")) for name in ("golden", "oracle_python"))
+    golden, oracle = (os.path.abspath(os.path.join(folder, place)) if place else "" for place in places)
+    return Task((source.path,), "preview", options, program, goldens=golden), oracle
 
 
 _AS_THEY_ARE = ("arch", "include_caught", "cold", "reference", "rtol", "atol")

@@ -9,7 +9,7 @@ import itertools
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from mgpu_fix.model import Edit, Span
 
@@ -179,7 +179,18 @@ class SourceFile:
         lines = next((span for span in spans if line in span), range(line, line + 1))
         found = (_IGNORE.search(self.line(number)) for number in lines if number <= len(self.starts))
         chosen = [m[1] for m in found if m]
-        return any(codes is None or {c.strip() for c in codes.split(",")} & {*names} for codes in chosen)
+        wanted = {name.lower() for name in names}
+        return any(codes is None or {c.strip().lower() for c in codes.split(",")} & wanted for codes in chosen)
+
+    @property
+    def ignored(self) -> Iterator[tuple[Span, str]]:
+        """What its comments say to ignore by code or name, with the comment's place."""
+        for number, start in enumerate(self.starts, 1) if "mgpu-fix:" in self.text else ():
+            found = _IGNORE.search(self.line(number))
+            # Not in a string.
+            if found and any(found[0] in comment for comment in self.comments):
+                place = Span(self.path, *self.position(start + found.start()), *self.position(start + found.end()))
+                yield from ((place, name) for part in (found[1] or "").split(",") if (name := part.strip()))
 
 
 def merge_edits(groups: Iterable[Sequence[Edit]]) -> list[Edit]:
