@@ -94,12 +94,21 @@ class Fit:
 
 class Stores:
     """Plans the stores of one body. ``refs`` are its Refs by name and ``written`` the outputs that it writes by itself;
-    ``sole`` says that it returns in one place, ``single`` that there is one output."""
+    ``sole`` says that it returns in one place, ``single`` that there is one output. ``along`` are the axes by which it
+    asks for its place."""
 
     def __init__(
-        self, names: Names, function: FunctionNode, refs: Sequence[Param], written: Set[str], sole: bool, single: bool
+        self,
+        names: Names,
+        function: FunctionNode,
+        refs: Sequence[Param],
+        written: Set[str],
+        sole: bool,
+        single: bool,
+        along: Sequence[str] = (),
     ) -> None:
         self.names, self.function, self.written, self.sole, self.single = names, function, written, sole, single
+        self.along = along
         self.roles = {p.name: p.role for p in refs if p.name}
         assigned = (n for n in own_nodes(function) if isinstance(n, ast.Assign))
         #: what it assigns to, as text
@@ -215,7 +224,7 @@ class Stores:
                 lossy=is_lossy(number, ours.dtype),
             )
         literal = expression if number or isinstance(expression, ast.Constant) else None
-        place = None if literal else _place(value.shape, ours.shape)
+        place = None if literal else _place(value.shape, ours.shape) or self._row(value, ours)
         if place:
             if value.dtype == ours.dtype:
                 return Fit(place=place)
@@ -229,6 +238,24 @@ class Stores:
                     lossy=is_lossy(value.dtype, ours.dtype),
                 )
         raise NoFix(f"it returns {ast.unparse(literal) if literal else _short(value)}, the output is {_short(ours)}")
+
+    def _row(self, value: Tree, ours: Tree) -> str | None:
+        """Which row of an output a value is, if it can be one: the one at the only place that the body asks for."""
+        if value.shape != ours.shape[1:] or not ours.shape or len(self.along) != 1:
+            return None
+        for call in (n for n in own_nodes(self.function) if isinstance(n, ast.Call)):
+            match call.args:
+                case [ast.Constant(value=axis)] if axis == self.along[0]:
+                    if self.names.resolve(call.func) == "jax.lax.axis_index":
+                        return self._named(call)
+        return None
+
+    def _named(self, call: ast.Call) -> str:
+        """What the body calls a value that it computes, or else its text."""
+        match self.names.parents[call]:
+            case ast.Assign(targets=[ast.Name(id=name)]) if self.names.binding(name, call) is call:
+                return name
+        return self.names.source.segment(call)
 
     def _jnp(self) -> str:
         """What the file calls ``jax.numpy``, seen from the body."""

@@ -9,6 +9,7 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure, TensorMemoryUse
 from mgpu_fix.source import Names, SourceFile
 from mgpu_fix.source.flow import block
+from mgpu_fix.versions import parse
 
 from .callees import public
 from .imports import Imports
@@ -18,6 +19,8 @@ from .store_calls import opened, place
 _MODULE = "jax.experimental.pallas.mosaic_gpu"
 #: Expressions that compute all of their parts, once and in any case.
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword, ast.Attribute, ast.Subscript, ast.Tuple, ast.List)
+#: from this release on `plgpu.load` takes a Ref without an index
+_INDEX_LEFT_OUT = parse("0.11.0")
 _OPERATORS = {
     **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"},
     **{ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@"},
@@ -58,8 +61,9 @@ class TmemAccess(Rule):
     ## Fix safety
 
     Safe where numbers can be compared: every store is committed where it stands, and every load of what is written to
-    later on is waited for. With Lane semantics the value also needs a layout that fits TMEM, which nothing chooses for
-    you: `plgpu.load(x_ref, layout=plgpu.Layout.TCGEN05, optimized=False)`.
+    later on is waited for. With Lane semantics the value also needs a layout that fits TMEM, so what it is made of is
+    loaded by `plgpu.load(x_ref, layout=plgpu.Layout.TCGEN05, optimized=False)`, which costs speed. Where no Ref is
+    loaded in the statement that stores, or for a name that only it uses, that is left to you.
     """
 
     code = "MGF503"
@@ -74,7 +78,8 @@ class TmemAccess(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate, for every use in the kernel. Raises NoFix."""
         if "expect a TiledLayout" in failure.message:
-            raise NoFix("by hand: give the value a layout that fits TMEM where it is loaded, as plgpu.Layout.TCGEN05")
+            yield _laid_out(Names(source), failure)
+            return
         if not failure.facts.tensor_memory:
             raise NoFix("by hand: use plgpu.async_store_tmem with plgpu.commit_tmem, and plgpu.async_load_tmem")
         names = Names(source)
@@ -89,6 +94,28 @@ class TmemAccess(Rule):
 
 
 RULES = (TmemAccess(),)
+
+
+def _laid_out(names: Names, failure: Failure) -> Candidate:
+    """What is stored in TMEM, loaded in the layout that goes there. Raises NoFix."""
+    source, imports = names.source, Imports(names)
+    module = imports.name(_MODULE)
+    calls = [c for c in standing_at(names, failure.span, ast.Call) if len(c.args) > 1]
+    stored = next((c.args[1] for c in calls if public(names.resolve(c.func)) == f"{_MODULE}.async_store_tmem"), None)
+    if isinstance(stored, ast.Name) and isinstance(bound := names.binding(stored.id, stored), ast.expr):
+        stored = bound if len(names.uses(stored.id, names.scope(stored))) == 1 else stored
+    parts = [n for n in ast.walk(stored) if isinstance(n, ast.Subscript)] if stored is not None else []
+    loads = [n for n in parts if isinstance(n.value, ast.Name) and isinstance(names.binding(n.value.id, n), ast.arg)]
+    if not loads:
+        raise NoFix("by hand: give the value a layout that fits TMEM where it is loaded, as plgpu.Layout.TCGEN05")
+    whole = failure.jax and parse(failure.jax) >= _INDEX_LEFT_OUT
+    edits = []
+    for load in loads:
+        given = place(source, load) if whole else f"{source.segment(load.value)}, {source.segment(load.slice)}"
+        laid = f"{module}.load({given}, layout={module}.Layout.TCGEN05, optimized=False)"
+        edits.append(Edit(*source.bounds(load), laid))
+    title = "Load what is stored in TMEM in a layout that goes there"
+    return Candidate(title, (*imports.edits, *edits), needs_oracle=True, cost="loads that are not coalesced")
 
 
 def _expression(names: Names, use: TensorMemoryUse) -> ast.Subscript | ast.Call:

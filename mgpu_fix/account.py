@@ -178,7 +178,8 @@ class Account:
         return "may change what the program computes"
 
     def _proofs(self, fixed: frozenset[str]) -> tuple[ProvenKernel, ...]:
-        verdicts = {id(v.after): v for v in self.verdicts if v.after is not None}
+        # Of several kernels that became one, the first was compared on one more draw, too.
+        verdicts = {id(v.after): v for v in reversed(self.verdicts) if v.after is not None}
         # A fix may put the kernel into a function of another name.
         judged = [(call, verdicts.get(id(call))) for call in self.last.calls]
         return tuple(_proof(call, v, (v.before if v else call).name in fixed) for call, v in judged)

@@ -3,6 +3,7 @@
 Pure over a :class:`Runner`: it reads no file, starts no process and writes nothing, so that a scripted runner tests it.
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -43,15 +44,23 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class _Ban:
-    """A step that led to no proven kernel, the ``depth``-th of its chain, and why."""
+    """A step that led to no proven kernel, or that nobody wants, and why. ``after`` are the steps of its chain before
+    it: after others it may do; None where it is not to be taken at all."""
 
-    depth: int
     step: Step
     reason: str
+    after: tuple[Step, ...] | None
 
-    def forbids(self, mark: str, candidate: Candidate) -> bool:
-        """Whether it is this step that ``candidate`` would take."""
-        return mark in self.step.marks and candidate.title == self.step.option.candidate.title
+    def forbids(self, problem: Problem, candidate: Candidate, steps: Sequence[Step]) -> bool:
+        """Whether it is this step that ``candidate`` would take after ``steps``."""
+        same = problem.mark in self.step.marks and candidate.title == self.step.option.candidate.title
+        kernel = problem.failure.kernel
+        return same and (self.after is None or _taken(self.after, kernel) == _taken(steps, kernel))
+
+
+def _taken(steps: Sequence[Step], kernel: str) -> list[tuple[frozenset[str], str]]:
+    """What the steps of one kernel are known by."""
+    return [(step.marks, step.option.candidate.title) for step in steps if kernel in step.kernels]
 
 
 class Engine:
@@ -125,8 +134,10 @@ class Engine:
                 continue
             # Another fix gets its turn in the chain of an unproven kernel. Where none is left the whole chain goes,
             # step by step from its end; what the others need is found again without it.
-            self._ban(ban)
-        return self._outcome(texts, last, steps, self._problems(last, texts, excluded))
+            last_step = ban.step
+            again = self._banned(ban.after or (), last_step.problem, last_step.option.candidate)
+            self._bans.append(replace(ban, after=None) if again else ban)
+        return self._outcome(texts, last, steps, self._problems(last, texts, excluded, steps))
 
     def _hopeless(self) -> dict[str, str]:
         """Marks of failures that no fix can be proven for, and why."""
@@ -137,12 +148,19 @@ class Engine:
         return dict.fromkeys(mark_counts(self.first, self.catalogue), reason)
 
     def _problems(
-        self, observation: Observation, texts: Mapping[str, SourceFile], excluded: Mapping[str, str]
+        self,
+        observation: Observation,
+        texts: Mapping[str, SourceFile],
+        excluded: Mapping[str, str],
+        steps: Sequence[Step] = (),
     ) -> list[Problem]:
-        return self._known.of(observation, texts, self.baseline, excluded, self._banned)
+        banned = functools.partial(self._banned, steps)
+        return self._known.of(observation, texts, self.baseline, excluded, banned)
 
-    def _banned(self, mark: str, candidate: Candidate) -> str:
-        return next((b.reason for b in (*self._declined, *self._bans) if b.forbids(mark, candidate)), "")
+    def _banned(self, steps: Sequence[Step], problem: Problem, candidate: Candidate) -> str:
+        """Why a candidate is not to be taken behind ``steps``; empty if it may be."""
+        bans = (b for b in (*self._declined, *self._bans) if b.forbids(problem, candidate, steps))
+        return next((ban.reason for ban in bans), "")
 
     def _account(self, last: Observation) -> Account:
         return Account(self.originals, self.options, self.baseline, last, self._verdicts(last))
@@ -189,9 +207,9 @@ class Engine:
         visited = {_name(texts)}
         fewest, idle = len(last.failures), 0
         while idle < self.options.max_iterations:
-            problems = [p for p in self._problems(last, texts, excluded) if self.options.allowed(p)]
+            problems = [p for p in self._problems(last, texts, excluded, steps) if self.options.allowed(p)]
             for group in self._groups(problems):
-                result = self._attempt(group, texts, last, visited)
+                result = self._attempt(group, texts, last, visited, steps)
                 if result is not None:
                     texts, last, made = result
                     steps += made
@@ -229,6 +247,7 @@ class Engine:
         texts: dict[str, SourceFile],
         last: Observation,
         visited: set[str],
+        before: Sequence[Step],
     ) -> tuple[dict[str, SourceFile], Observation, list[Step]] | None:
         """The state after the group's edits if a run approves of them, else None."""
 
@@ -272,6 +291,8 @@ class Engine:
             source = texts[path_of(problem.failure)]
             if any(s.edits == option.candidate.edits and s.before is source for s in steps):
                 continue
+            if self._banned((*before, *steps), problem, option.candidate):
+                return None
             self._known.note(problem, option.candidate, KEPT)
             steps.append(Step(problem, option, source, option.candidate.edits, kernels, marks))
         return new, observation, steps
@@ -331,7 +352,7 @@ class Engine:
             if all(missing):
                 chain = [s for s in steps if s.kernels & step.kernels] or [step]
                 self._known.note(chain[-1].problem, chain[-1].option.candidate, f"undone: {missing[0]}")
-                return _Ban(len(chain), chain[-1], f"its fix was undone: {missing[0]}")
+                return _Ban(chain[-1], f"its fix was undone: {missing[0]}", tuple(chain[:-1]))
         return None
 
     def _unwanted(self, steps: Sequence[Step], last: Observation) -> _Ban | None:
@@ -343,14 +364,8 @@ class Engine:
                 self._asked[key] = self.accept(account.fix(step, steps[i + 1 :]))
             if not self._asked[key]:
                 self._known.note(step.problem, step.option.candidate, "declined")
-                return _Ban(0, step, "declined")
+                return _Ban(step, "declined", None)
         return None
-
-    def _ban(self, ban: _Ban) -> None:
-        """Never take a step again after those before it. What failed after it may do after another one."""
-        kernels = ban.step.kernels
-        self._bans = [b for b in self._bans if b.depth <= ban.depth or not (b.step.kernels & kernels)]
-        self._bans.append(ban)
 
     def _missing(
         self,

@@ -77,10 +77,10 @@ class Problems:
         texts: Mapping[str, SourceFile],
         baseline: Observation,
         excluded: Mapping[str, str],
-        banned: Callable[[str, Candidate], str],
+        banned: Callable[[Problem, Candidate], str],
     ) -> list[Problem]:
         """What fails in a run of ``texts``. ``baseline`` is the run that has the numbers to compare with; ``excluded``
-        says of marks why nothing is tried, and ``banned`` the same of a candidate for a mark, empty if it may be."""
+        says of marks why nothing is tried, and ``banned`` the same of a candidate, empty if it may be."""
         problems: dict[str, Problem] = {}
         for failure in observation.failures:
             rule = self.catalogue.match(failure)
@@ -117,7 +117,7 @@ class Problems:
         rule: Rule,
         texts: Mapping[str, SourceFile],
         baseline: Observation,
-        banned: Callable[[str, Candidate], str],
+        banned: Callable[[Problem, Candidate], str],
     ) -> None:
         failure = problem.failure
         path = path_of(failure)
@@ -151,7 +151,7 @@ class Problems:
                 or _loses_comment(source, candidate)
             ):
                 level = Applicability.UNSAFE
-            why = banned(problem.mark, candidate)
+            why = banned(problem, candidate)
             if why:
                 problem.reason = why
             else:

@@ -206,6 +206,45 @@ def test_a_kernel_that_is_first_called_with_a_fix_must_come_to_its_end(why: str)
     assert all(f"k does not come to its end: {why}" in left.reason for left in outcome.remaining)
 
 
+class Turn(Rule):
+    """Answers an error by what the state that it was raised in becomes."""
+
+    jax = "any"
+
+    def __init__(self, error: str, **states: str):
+        self.code = self.name = error
+        self.signatures, self.states = [Signature(error, "")], states
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        state = source.text.split("'")[1]
+        at = source.text.index(state)
+        yield Candidate(f"mend {self.code}", (Edit(at, at + len(state), self.states[state.split()[1]]),))
+
+
+class Both(Scripted):
+    """A kernel that fails with A and B at once, where its state names both."""
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        seen = super().__call__(texts, draws)
+        failures = tuple(replace(f, type=kind) for f in seen.failures for kind in f.type.rstrip("0123456789"))
+        calls = tuple(replace(c, failures=tuple(range(len(failures)))) if c.failures else c for c in seen.calls)
+        return replace(seen, calls=calls, failures=failures)
+
+
+def test_a_fix_that_was_undone_is_tried_again_after_another() -> None:
+    # Only after B is mended does what mends A hold.
+    runner = Both({"k": "1"})
+    rules = Turn("A", AB="fails C", A1="gives 1"), Turn("B", AB="fails A1"), Turn("C", C="gives 2")
+    outcome = engine("k = 'fails AB'\n", runner, *rules).repair()
+    assert outcome.texts[PATH].text == "k = 'gives 1'\n"
+    assert [f.code for f in outcome.fixes] == ["B", "A"]
+    # Where nothing leads to the end there is one.
+    rules = Turn("A", AB="fails C", A1="fails C"), Turn("B", AB="fails A1"), Turn("C", C="gives 2")
+    outcome = engine("k = 'fails AB'\n", Both({"k": "1"}), *rules).repair()
+    assert outcome.texts[PATH].text == "k = 'fails AB'\n"
+    assert [bool(left.reason) for left in outcome.remaining] == [True, True]
+
+
 def test_ping_pong_ends_and_nothing_is_kept() -> None:
     runner = Scripted({"k": "1"})
     outcome = engine("k = 'fails A'\n", runner, Swap("A", "fails B"), Swap("B", "fails A")).repair()

@@ -1912,3 +1912,47 @@ def test_explain_page() -> None:
 
 def test_bare_name() -> None:
     assert [bare_name(n) for n in ("sum_ref", "out_sum", "o_smem_ref", "a_out", "x")] == ["sum", "sum", "o", "a", "x"]
+
+
+ROWS = "from jax import lax\ndef kernel(x_ref, o_ref):\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ('    i = lax.axis_index("i")\n    return x_ref[i]\n', "    o_ref[i] = x_ref[i]\n"),
+        ('    return x_ref[lax.axis_index("i")]\n', '    o_ref[lax.axis_index("i")] = x_ref[lax.axis_index("i")]\n'),
+        (
+            '    i = lax.axis_index("i")\n    i = i + 1\n    return x_ref[i]\n',
+            '    o_ref[lax.axis_index("i")] = x_ref[i]\n',
+        ),
+    ],
+)
+def test_a_row_of_the_output_goes_where_the_body_asks_for_its_place(text: str, right: str) -> None:
+    source = file(ROWS + text)
+    body = Body(params=[inp("x_ref", 4, 128), out("o_ref", 4, 128)], varies=True, along=("i",))
+    [found] = candidates(source, body)
+    assert source.edited(found.edits).text.endswith(right)
+    assert found.applicability is Applicability.UNSAFE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"along": ("i", "j")},
+        {"along": ("j",)},
+        {"along": (), "varies": False},
+        {"value": leaf(1, 128)},
+        {"entry": "pl.when"},
+        {"entry": "plgpu.emit_pipeline"},
+    ],
+)
+def test_a_row_of_the_output_whose_place_is_not_known(change: dict[str, Any]) -> None:
+    source = file(ROWS + '    return x_ref[lax.axis_index("i")]\n')
+    body = Body(params=[inp("x_ref", 4, 128), out("o_ref", 4, 128)], varies=True, along=("i",))
+    try:
+        found = candidates(source, replace(body, **change))
+    except catalogue.NoFix as e:
+        assert "the output is f32[4,128]" in str(e)
+    else:
+        assert not any("o_ref[lax" in source.edited(c.edits).text for c in found)

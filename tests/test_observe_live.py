@@ -266,6 +266,37 @@ kernel(jnp.stack([x, x]))"""
     assert not observe(observer, tmp_path, text).failures
 
 
+STEPS = """
+@plgpu.kernel(
+    out_type=jax.ShapeDtypeStruct((2, 128), jnp.float32), scratch_types=(plgpu.SMEM((2, 128), jnp.float32),)
+)
+def kernel(x_ref, o_ref, smem):
+    smem[...] = x_ref[...]
+    plgpu.commit_smem()
+    @pl.loop(0, STEPS)
+    def _(i):
+        plgpu.copy_smem_to_gmem(smemFROM, o_refFROM)
+        plgpu.wait_smem_to_gmem(0)
+        smemTO = x_refTO * 2
+kernel(jnp.stack([x, x]))"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "copied", "stored", "seen"),
+    [
+        ("2", "", "[...]", True),
+        ("1", "", "[...]", False),
+        ("2", ".at[i]", "[...]", True),
+        ("2", ".at[i]", "[i]", False),
+    ],
+)
+def test_what_one_step_of_a_loop_stores_the_next_one_may_copy(
+    steps: str, copied: str, stored: str, seen: bool, observer: Observer, tmp_path: Path
+) -> None:
+    text = STEPS.replace("STEPS", steps).replace("FROM", copied).replace("TO", stored)
+    assert [f.type for f in observe(observer, tmp_path, text).failures] == ["MissingCommit"] * seen
+
+
 ONE_KERNEL = """
 def scale(x, k):
     parameters = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)

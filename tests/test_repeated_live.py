@@ -122,6 +122,20 @@ def kernel(x_ref, o_ref, s, t):
 kernel(jnp.arange(128 * 128, dtype=jnp.float32).reshape(128, 128))""",
         "tmem",
     ),
+    "tensor memory, and a layout for it": (
+        "MGF503",
+        2,
+        """
+ROWS = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+LANE = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)
+@plgpu.kernel(out_type=ROWS, scratch_types=[plgpu.TMEM((128, 128), jnp.float32)], compiler_params=LANE)
+def kernel(x_ref, o_ref, s):
+    value = x_ref[...] * 2
+    s[...] = value
+    o_ref[...] = s[...]
+kernel(jnp.arange(128 * 128, dtype=jnp.float32).reshape(128, 128))""",
+        "tmem",
+    ),
     "warp-level regions": (
         "MGF101",
         1,

@@ -73,7 +73,8 @@ class KernelReturnsValue(Rule):
     only made where the numbers can be compared. It is unsafe where
 
     - the body may also write that output itself, by a store or through anything that it gives the Ref to,
-    - several blocks or warpgroups run the body and it asks which one it is: each may return another value,
+    - several blocks or warpgroups run the body and it asks which one it is: each may return another value, or a row of
+      the output, which then goes to the place that the body asks for,
     - a cast to the output's type goes from float to int, to a narrower int, to bool or from complex to real,
     - a returned name is that of another output than the one in its place, as in `return hi, lo`.
 
@@ -183,7 +184,8 @@ class _Body:
             if o.text in facts.written or (self.owner and may_write(names, self.owner, o.text))
         }
         self.sole, self.single = len(self.exits) == 1, sum(len(o.leaves()) for o in self.outputs) == 1
-        self.stores = Stores(names, self.function, self.signature.refs, self.written, self.sole, self.single)
+        along = facts.along if facts.entry in ("plgpu.kernel", "pl.kernel") else ()
+        self.stores = Stores(names, self.function, self.signature.refs, self.written, self.sole, self.single, along)
 
     def ways(self) -> list[_Way]:
         """Best first. Raises NoFix."""

@@ -39,6 +39,11 @@ class _Walk:
             inner = jaxseam.inner_jaxprs(equation)
             if inner:
                 ends = [self.run(j, dict(self._bound(roots, bound)), dirty) for j, bound in inner]
+                if jaxseam.runs_again(equation):
+                    # What one step stores at its end the next one may copy; its parts may be others then.
+                    carried = [{key: e for key, e in end.items() if not jaxseam.part_of_ref(e)[0]} for end in ends]
+                    for (again, bound), left in zip(inner, carried, strict=True):
+                        self.run(again, dict(self._bound(roots, bound)), left)
                 if jaxseam.is_loop(equation):
                     # It may run no time at all.
                     ends.append(dirty)

@@ -637,6 +637,12 @@ def is_loop(equation: Any) -> bool:
     return equation.primitive.name in ("scan", "while")
 
 
+def runs_again(equation: Any) -> bool:
+    """Whether it surely does: a loop of a known number of steps, two of them at least."""
+    length = equation.params.get("length")
+    return equation.primitive.name == "scan" and isinstance(length, int) and length > 1
+
+
 def allow_captures(allowed: Callable[[], bool]) -> None:
     """Let kernels close over arrays while ``allowed()``; JAX refuses it when it traces them (since 0.11.2 also where a
     warp-level region closes over an array of its kernel)."""
