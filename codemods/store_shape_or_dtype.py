@@ -1,6 +1,7 @@
 """MGF403: what is stored into a Ref has another shape or dtype than its place."""
 
 import ast
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Misfit
 from mgpu_fix.source import Names, SourceFile, Splice
+from mgpu_fix.source.flow import is_pure
 
 from .imports import Imports
 from .stores import ATOMS, PYTHON, is_lossy, may_overflow, parenthesised
@@ -45,7 +47,8 @@ class StoreShapeOrDtype(Rule):
     ## Fix safety
 
     A number fills its whole place (`jnp.full`), and another dtype is converted (`.astype`). Where the number is
-    computed in the kernel, or a float may become infinite, numbers must be there to compare. It is unsafe where
+    computed in the kernel, or a float may become infinite, numbers must be there to compare. `ref[...] += value` is
+    written out, to convert the sum. It is unsafe where
 
     - a conversion loses more than digits, from a float to an integer say,
     - the same place is read and stored again and again, as a sum is that is kept in the Ref: it would be rounded each
@@ -71,8 +74,12 @@ class StoreShapeOrDtype(Rule):
         accumulates = False
         for misfit in failure.facts.misfits:
             store, target = _find(source, names, misfit)
-            edit = _fitted(source, imports, misfit, store, target)
-            accumulates = accumulates or (_is_repeated(names, store) and _reads(names, store.value, target.value))
+            if isinstance(store, ast.AugAssign):
+                edit = _spelt_out(names, misfit, store, target)
+            else:
+                edit = _fitted(source, imports, misfit, store, target)
+            reads = isinstance(store, ast.AugAssign) or _reads(names, store.value, target.value)
+            accumulates = accumulates or (reads and _is_repeated(names, store))
             if edits.setdefault(source.bounds(target), edit) != edit:
                 raise NoFix(f"line {target.lineno} stores at several shapes or dtypes")
         misfits = failure.facts.misfits
@@ -93,14 +100,14 @@ def _title(misfits: Iterable[Misfit]) -> str:
     return " and ".join(done).capitalize().replace("ref", "Ref")
 
 
-def _find(source: SourceFile, names: Names, misfit: Misfit) -> tuple[ast.Assign, ast.Subscript]:
+def _find(source: SourceFile, names: Names, misfit: Misfit) -> tuple[ast.Assign | ast.AugAssign, ast.Subscript]:
     """A store and its target."""
     if misfit.span.path != source.path:
         raise NoFix(f"the store stands in {misfit.span.path}")
     for target in names.nodes(ast.Subscript):
         if source.span(target) == misfit.span:
             match names.parents[target]:
-                case ast.Assign(targets=[_]) as store:
+                case ast.Assign(targets=[_]) | ast.AugAssign() as store:
                     return store, target
     raise NoFix(f"line {misfit.span.line} is no plain store")
 
@@ -154,6 +161,37 @@ def _fitted(source: SourceFile, imports: Imports, misfit: Misfit, store: ast.Ass
     splice = Splice(source, store)
     splice.on(store.value, _filled(full, shape, dtype) if full else _converted(dtype), cst.BaseExpression)
     return splice.edit()
+
+
+def _spelt_out(names: Names, misfit: Misfit, store: ast.AugAssign, target: ast.Subscript) -> Edit:
+    """``ref[i] += value`` as ``ref[i] = (ref[i] + value).astype(ref.dtype)``. Raises NoFix."""
+    source = names.source
+    if misfit.shape != misfit.value_shape:
+        raise NoFix(f"line {store.lineno} makes an array of another shape")
+    if not isinstance(target.value, ast.Name | ast.Attribute) or not is_pure(names, target):
+        raise NoFix(f"`{source.segment(target)}` at line {store.lineno} cannot be written twice")
+    if any(isinstance(n, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for n in ast.walk(store.value)):
+        raise NoFix(f"what is stored at line {store.lineno} is no plain value")
+    place, ref = source.segment(target), source.segment(target.value)
+    start, end = source.bounds(store)
+    behind = source.bounds(target)[1]
+    operator, value = re.split(r"=\s*", source.text[behind:end], maxsplit=1)
+    operator = operator.strip(" \t)\\\r\n")
+    whole = f"{place} {operator} {value}"
+    if not _binds(whole, store.value):
+        whole = f"{place} {operator} ({value})"
+    return Edit(start, end, f"{place} = ({whole}).astype({ref}.dtype)")
+
+
+def _binds(text: str, value: ast.expr) -> bool:
+    """Whether ``value`` is the right operand of the operation that ``text`` spells."""
+    try:
+        match ast.parse(f"({text})", mode="eval").body:
+            case ast.BinOp(right=right):
+                return ast.dump(right) == ast.dump(value)
+    except SyntaxError:
+        pass
+    return False
 
 
 def _filled(full: cst.BaseExpression, shape: cst.BaseExpression, dtype: cst.BaseExpression) -> Callable[[Any], Any]:

@@ -2,13 +2,13 @@
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure, TensorMemoryUse
 from mgpu_fix.source import Names, SourceFile
-from mgpu_fix.source.flow import block
+from mgpu_fix.source.flow import block, is_pure
 from mgpu_fix.versions import parse
 
 from .callees import public
@@ -60,10 +60,11 @@ class TmemAccess(Rule):
 
     ## Fix safety
 
-    Safe where numbers can be compared: every store is committed where it stands, and every load of what is written to
-    later on is waited for. With Lane semantics the value also needs a layout that fits TMEM, so what it is made of is
-    loaded by `plgpu.load(x_ref, layout=plgpu.Layout.TCGEN05, optimized=False)`, which costs speed. Where no Ref is
-    loaded in the statement that stores, or for a name that only it uses, that is left to you.
+    Safe where numbers can be compared: every store is committed where it stands, or after the last of several to
+    different Refs, and every load of what is written to later on is waited for. With Lane semantics the value also
+    needs a layout that fits TMEM, so what it is made of is loaded by
+    `plgpu.load(x_ref, layout=plgpu.Layout.TCGEN05, optimized=False)`, which costs speed. Where no Ref is loaded in the
+    statement that stores, or for a name that only it uses, that is left to you.
     """
 
     code = "MGF503"
@@ -89,7 +90,7 @@ class TmemAccess(Rule):
             node = _expression(names, use)
             statement = names.statement(node)
             uses.setdefault(statement, _Statement(names, imports.name(_MODULE), statement)).add(node, use)
-        edits = [edit for statement in uses.values() for edit in statement.edits()]
+        edits = [edit for statement in uses.values() for edit in statement.edits(uses)]
         yield Candidate("Use the functions that TMEM has", (*imports.edits, *edits), needs_oracle=True)
 
 
@@ -150,13 +151,13 @@ class _Statement:
             self.loads.append(node)
         self.reused |= use.reused
 
-    def edits(self) -> Iterator[Edit]:
-        """Everything that changes. Raises NoFix."""
+    def edits(self, uses: Mapping[ast.stmt, "_Statement"]) -> Iterator[Edit]:
+        """Everything that changes, where ``uses`` are all statements that use TMEM. Raises NoFix."""
         loads = [node for node in self.loads if node is not self.stored]
         adds = isinstance(self.statement, ast.AugAssign) and self.stored is not None
         first = adds or (self.reused and (self.stored is not None or isinstance(self.statement, ast.Return)))
         after = ["commit_tmem"] if self.stored is not None else ["wait_load_tmem"] if self.reused and not first else []
-        after = [name for name in after if name != self._next()]
+        after = [name for name in after if name != self._next() and not self._is_committed_later(uses)]
         before: list[str] = []
         fresh = self._fresh()
         loaded = ""
@@ -225,6 +226,25 @@ class _Statement:
             case [ast.Expr(value=ast.Call() as call), *_]:
                 return self._callee(call)
         return ""
+
+    def _is_committed_later(self, uses: Mapping[ast.stmt, "_Statement"]) -> bool:
+        """Whether it begins or continues a run of stores to different memory, which the last of them commits."""
+        around = block(self.names, self.statement)
+        runs = itertools.groupby(around, lambda s: s in uses and uses[s].memory() is not None)
+        run = next(found for _, group in runs if self.statement in (found := list(group)))
+        if self.memory() is None or self.statement is run[-1]:
+            return False
+        return len({uses[statement].memory() for statement in run}) == len(run)
+
+    def memory(self) -> ast.AST | None:
+        """The parameter that it stores to, where it uses no other TMEM."""
+        match self.statement:
+            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name) as ref)]) as store if (
+                store.targets[0] is self.stored and not self.loads and is_pure(self.names, store)
+            ):
+                binding = self.names.binding(name, ref)
+                return binding if isinstance(binding, ast.arg) else None
+        return None
 
     def _callee(self, call: ast.Call) -> str:
         return public(self.names.resolve(call.func)).removeprefix(f"{_MODULE}.")

@@ -313,6 +313,30 @@ CASES = {
         plgpu.emit_pipeline(lambda _, a, b: plgpu.wgmma(acc, a, b), grid=(4,), in_specs=[s] * 2)(x, y)
         """,
     ),
+    "pipeline of what others call": (
+        """\
+        def body(acc, a, b, *, n):
+            plgpu.wgmma(acc, a, b)
+        def refs(a, b):
+            b[...] = a[...]
+        body(acc, x, y, n=1)
+        refs(x, y)
+        plgpu.emit_pipeline(functools.partial(body, acc, n=2), grid=(4,), in_specs=[s, s])(x, y)
+        plgpu.emit_pipeline(refs, grid=(4,), in_specs=[s], out_specs=[s])(x, y)
+        plgpu.emit_pipeline(lambda a, b: refs(a, b), grid=(4,), in_specs=[s] * 2)(x, y)
+        """,
+        """\
+        def body(acc, a, b, *, n):
+            plgpu.wgmma(acc, a, b)
+        def refs(a, b):
+            b[...] = a[...]
+        body(acc, x, y, n=1)
+        refs(x, y)
+        plgpu.emit_pipeline(lambda _, *refs: body(acc, *refs, n=2), grid=(4,), in_specs=[s, s])(x, y)
+        plgpu.emit_pipeline(lambda _, *refs_2: refs(*refs_2), grid=(4,), in_specs=[s], out_specs=[s])(x, y)
+        plgpu.emit_pipeline(lambda _, a, b: refs(a, b), grid=(4,), in_specs=[s] * 2)(x, y)
+        """,
+    ),
     "core_map over warps": (
         """\
         def kernel(x_ref):
@@ -398,11 +422,15 @@ REASONS = {
         "k = plgpu.kernel(f, approx_math=True, compiler_params=plgpu.CompilerParams(approx_math=False))",
         "the parameters at line 6 say approx_math, too",
     ),
-    "a pipeline's body that a lambda calls": (
-        "def body(x, o):\n    o[...] = x[...]\n"
-        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[s], out_specs=[s])(a, b)\n"
-        "plgpu.emit_pipeline(lambda x, o: body(x, o), grid=(4,), in_specs=[s], out_specs=[s])(a, b)",
+    "a decorated body of a pipeline that is used elsewhere": (
+        "@functools.partial(plgpu.emit_pipeline, grid=(4,), in_specs=[s], out_specs=[s])\n"
+        "def body(x, o):\n    o[...] = x[...]\nbody(a, b)",
         "`body` is also used at line 9",
+    ),
+    "a body of a pipeline that is bound to what a call gives": (
+        "def body(acc, x, o):\n    o[...] = x[...]\nbody(acc, a, b)\n"
+        "plgpu.emit_pipeline(functools.partial(body, make()), grid=(4,), in_specs=[s], out_specs=[s])(a, b)",
+        "`body` is also used at line 8",
     ),
     "a comment in a call": (
         "y = pl.load(\n    x,  # all of it\n    (slice(None),),\n)",

@@ -32,6 +32,23 @@ CASES = {
         [("t[:", STORE)],
         "plgpu.async_store_tmem(t.at[:, 0:64], (x_ref[...]))  # half\nplgpu.commit_tmem()",
     ),
+    "stores to different memory": (
+        "t[...] = x_ref[...]\no_ref[0] = x_ref[0]",
+        [("t[...]", STORE), ("o_ref[0]", STORE)],
+        "plgpu.async_store_tmem(t, x_ref[...])\nplgpu.async_store_tmem(o_ref.at[0], x_ref[0])\nplgpu.commit_tmem()",
+    ),
+    "stores to the same memory": (
+        "t[0] = x_ref[0]\nt[1] = x_ref[1]",
+        [("t[0]", STORE), ("t[1]", STORE)],
+        "plgpu.async_store_tmem(t.at[0], x_ref[0])\nplgpu.commit_tmem()\n"
+        "plgpu.async_store_tmem(t.at[1], x_ref[1])\nplgpu.commit_tmem()",
+    ),
+    "a store of what was just stored": (
+        "t[...] = x_ref[...]\no_ref[...] = t[...]",
+        [("t[...]", STORE), ("o_ref[...]", STORE), ("t[...]\n", LOAD)],
+        "plgpu.async_store_tmem(t, x_ref[...])\nplgpu.commit_tmem()\n"
+        "plgpu.async_store_tmem(o_ref, plgpu.async_load_tmem(t))\nplgpu.commit_tmem()",
+    ),
     "a load": ("o_ref[...] = t[...] + 1", [("t[...]", LOAD)], "o_ref[...] = plgpu.async_load_tmem(t) + 1"),
     "a load of what is written to later": (
         "y = t[0:64]",

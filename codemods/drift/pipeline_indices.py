@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from mgpu_fix.catalogue import NoFix, Signature
 from mgpu_fix.model import Candidate, Edit, Failure, Upgrade
 from mgpu_fix.source import Names, SourceFile
-from mgpu_fix.source.flow import own_nodes
+from mgpu_fix.source.flow import is_pure, own_nodes
 from mgpu_fix.versions import Window
 
+from ..arguments import in_order
 from ..callbacks import Callback, given, only_called_by
 from ..callees import Callees, positional, starred
+from ..stores import unused
 from .rules import Change, DriftRule, upgrade
 
 _PIPELINES = frozenset(
@@ -53,9 +55,10 @@ class PipelineBodyIndices(DriftRule):
 
     ## Fix safety
 
-    Safe: the new parameter is not used. A body is left alone where its first parameter may be the indices, so that it
-    is another one that is missing, where the specs are not written out and the error does not say how many Refs there
-    are, and where something else calls it.
+    Safe: the new parameter is not used. A body that something else calls, too, keeps its parameters: the pipeline gets
+    `lambda _, *refs: body(*refs)`. A body is left alone where its first parameter may be the indices, so that it is
+    another one that is missing, and where the specs are not written out and the error does not say how many Refs there
+    are.
     """
 
     code = "MGF505"
@@ -208,8 +211,37 @@ def _rewritten(names: Names, calls: Sequence[ast.Call]) -> Iterator[Edit]:
     source = names.source
     for call in calls:
         callback = _body(names, call)
-        only_called_by(names, callback, list(calls))
+        try:
+            only_called_by(names, callback, list(calls))
+        except NoFix:
+            wrapped = _wrapped(names, call)
+            if wrapped is None:
+                raise
+            yield wrapped
+            continue
         start, _ = source.bounds(callback.parameters[0])
         taken = {a.arg for a in (*positional(callback.function), *callback.function.args.kwonlyargs)}
         name = next(n for n in ("_", "_indices", "_loop_indices") if n not in taken)
         yield Edit(start, start, f"{name}, ")
+
+
+def _wrapped(names: Names, call: ast.Call) -> Edit | None:
+    """The body that a pipeline is given in a lambda that drops the indices, None where it cannot stand there.
+
+    For a body with other callers, whose parameters must stay.
+    """
+    source = names.source
+    first = 1 if names.resolve(call.func) == "functools.partial" else 0
+    body = call.args[first] if len(call.args) > first else None
+    match body:
+        case ast.Name():
+            function, bound = body, []
+        case ast.Call(args=[function, *_]) if all(is_pure(names, part) for part in in_order(body)):
+            bound = in_order(body)[1:]  # of functools.partial, or there would be no body
+        case _:
+            return None
+    refs = unused("refs", body)
+    arguments = [source.segment(a) for a in bound if isinstance(a, ast.expr)]
+    keywords = [source.segment(a) for a in bound if isinstance(a, ast.keyword)]
+    text = f"{source.segment(function)}({', '.join((*arguments, f'*{refs}', *keywords))})"
+    return Edit(*source.bounds(body), f"lambda {unused('_', body)}, *{refs}: {text}")
