@@ -314,8 +314,7 @@ class Resources:
 class KernelCall:
     """One (kernel, avals) that the program called. ``stage`` is where its real trace stops, ``run`` where nothing stops
     it; ``unwritten`` are outputs (by index) that nothing in it writes to. ``number`` tells apart calls that differ in
-    what the kernel closes over. ``literal`` says that its numbers are those of its text as it stands, with nothing read
-    into it but that it may close over arrays. ``resources`` is None where it was not compiled, or ``uncompiled`` says
+    what the kernel closes over. ``resources`` is None where it was not compiled, or ``uncompiled`` says
     why. ``gpu_fault`` is how it ends on the GPU, empty where it does not fail there.
     """
 
@@ -330,7 +329,6 @@ class KernelCall:
     unwritten: tuple[int, ...] = ()
     seconds: float = 0.0
     number: int = 0
-    literal: bool = False
     resources: Resources | None = None
     uncompiled: str = ""
     gpu_fault: str = ""
@@ -367,8 +365,8 @@ class Referred:
 
     ``calls`` are the labels of the kernel calls that it makes. ``agrees`` is None where that could not be found out;
     then, and where they differ, ``why`` says why. ``given`` says that the user named the reference. ``drawn`` says that
-    there was one more draw, and where they differ that they do on that alone; ``draw`` are files of what the function
-    gives on it. ``uniform`` says that the arguments hold one value each only.
+    there was one more draw, and where they differ that they do on that alone, ``uniform`` that the arguments hold one
+    value each only.
     """
 
     function: str
@@ -378,7 +376,6 @@ class Referred:
     why: str = ""
     given: bool = False
     drawn: bool = False
-    draw: tuple[str, ...] = ()
     uniform: bool = False
 
 

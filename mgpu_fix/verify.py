@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu_fix.arrays import load
 from mgpu_fix.levels import Oracle
-from mgpu_fix.model import OUTSIDE, STAGES, WAITS, KernelCall, Numbers, Observation, Referred
+from mgpu_fix.model import OUTSIDE, STAGES, WAITS, KernelCall, Numbers, Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,12 +124,11 @@ def judge(before: Observation, after: Observation, compare: Compare, golden: Gol
         known = recorded(after, golden.truth) | recorded(before, golden.truth)
     matched = pairs(before, after)
     found = [
-        _settled(_judge(b, a, before, after, compare), known.get(id(b)), golden, before, after, compare)
-        for b, a in matched
+        _settled(_judge(b, a, before, after, compare), known.get(id(b)), golden, before, after) for b, a in matched
     ]
     met = {id(a) for _, a in matched}
     return found + [
-        _settled(CallVerdict(a, a, why="it was not called before"), known.get(id(a)), golden, after, after, compare)
+        _settled(CallVerdict(a, a, why="it was not called before"), known.get(id(a)), golden, after, after)
         for a in after.calls
         if id(a) not in met
     ]
@@ -153,8 +152,7 @@ def with_numbers(run: Observation, other: Observation) -> Observation:
         return replace(call, numbers=tuple(here))
 
     device = f"{run.device}, numbers by JAX {other.jax}"
-    referred = (replace(r, draw=tuple(map(str, _files(other, r.draw)))) for r in other.referred)
-    return replace(run, calls=tuple(map(taken, run.calls)), referred=tuple(referred), device=device)
+    return replace(run, calls=tuple(map(taken, run.calls)), referred=other.referred, device=device)
 
 
 def strays(observation: Observation, compare: Compare, golden: Golden | None = None) -> list[CallVerdict]:
@@ -184,7 +182,6 @@ def _settled(
     golden: Golden | None,
     before: Observation,
     after: Observation,
-    compare: Compare,
 ) -> CallVerdict:
     """A verdict by the original, or that of a better oracle in its place: but a healthy call computes what it did, and
     what contradicted it before has no say in whether it is worse off now."""
@@ -203,14 +200,6 @@ def _settled(
         was = _compared(mine, recorded, b, golden.truth, before, golden.compare).agrees if healthy else None
         if found.agrees or (found.agrees is False and was is not False):
             return found
-    narrow = next((r for r in before.referred if b.failures and _is_narrow(r, verdict)), None)
-    now = next((r for r in known if r.draw), None)
-    if narrow and now and before is not after:
-        difference = compare(_files(before, narrow.draw), _files(after, now.draw))
-        if not difference or difference == HOLLOW:
-            return verdict
-        lost = f"{now.function} computes something else on random inputs: {difference}"
-        return CallVerdict(b, a, False, difference, lost=lost)
     if wrong:
         why = f"{wrong.function} differs from {wrong.reference}: {wrong.why}"
         return CallVerdict(b, a, False, why, lost=why, oracle=Oracle.REFERENCE)
@@ -221,14 +210,6 @@ def _settled(
         told = CallVerdict(b, a, True, inputs=1, drawn=drawn, uniform=right.uniform, oracle=Oracle.REFERENCE)
         return replace(told, on_gpu=bool(verdict.agrees) and verdict.on_gpu)
     return verdict
-
-
-def _is_narrow(told: Referred, verdict: CallVerdict) -> bool:
-    """Whether a reference that the program has by itself knows its own data only, as one that has a table of it in it:
-    on these it holds, and what it contradicts elsewhere is what the kernel's own text says."""
-    contradicts = told.agrees is False and told.drawn and told.draw and not told.given and not told.uniform
-    proven = verdict.agrees and verdict.drawn and not verdict.hollow and not doubt(verdict.before)
-    return bool(contradicts and proven and verdict.before.literal and verdict.before.label in told.calls)
 
 
 def _judge(

@@ -120,41 +120,6 @@ def test_neither_a_reference_nor_the_original_may_be_contradicted() -> None:
         assert not outcome.fixes, truth
 
 
-@pytest.mark.parametrize(
-    ("told", "literal", "numbers", "taken"),
-    [
-        ({}, True, {}, True),
-        # It may be that the text was read wrongly, that the user says so, or that the program's own data tell nothing.
-        ({}, False, {}, False),
-        ({"given": True}, True, {}, False),
-        ({"drawn": False}, True, {}, False),
-        ({"uniform": True}, True, {}, False),
-        ({}, True, {"doubt": "it races"}, False),
-        ({}, True, {"draw": ()}, False),
-    ],
-)
-def test_a_reference_that_knows_its_own_data_only_has_no_say_where_the_text_means_one_thing(
-    told: dict[str, bool], literal: bool, numbers: dict[str, object], taken: bool
-) -> None:
-    def run(stage: str, referred: Referred) -> Observation:
-        known = replace(Numbers("known", "in", ("1",), ("2",)), **numbers)  # type: ignore[arg-type]
-        call = KernelCall("k", "plgpu.kernel", None, ("k",), ("f32[]",), stage, (known,), literal=literal)
-        return Observation("ok", (call,), referred=(replace(referred, calls=(call.label,)),))
-
-    wrong = replace(Referred("f", "reference", agrees=False, why="other numbers", drawn=True, draw=("3",)), **told)
-    before, after = run("lower", wrong), run("run", wrong)
-    before = replace(before, calls=(replace(before.calls[0], failures=(0,)),))
-    [verdict] = verify.judge(before, after, compare)
-    assert (verdict.lost == "") is taken
-    assert (verdict.oracle is Oracle.ORIGINAL) is taken
-    # It is told nevertheless.
-    assert [v.oracle for v in verify.strays(after, compare)] == [Oracle.REFERENCE]
-    # What the function around the kernel gives for random arguments is not to change either, not even to what it says.
-    for agrees in (True, False):
-        other = run("run", replace(wrong, agrees=agrees, draw=("4",)))
-        assert bool(verify.judge(before, other, compare)[0].lost) is (taken or not agrees)
-
-
 @pytest.mark.parametrize("given", [True, False])
 def test_a_reference_that_a_healthy_program_contradicts_is_a_failure_only_if_it_was_named(given: bool) -> None:
     outcome = repaired("k = 'gives 1'\n", Referring(truth="2", given=given), held=None)

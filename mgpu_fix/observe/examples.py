@@ -162,10 +162,6 @@ class Trial:
             if expected is None:
                 return replace(told, why=f"{self.name} runs a kernel itself")
             why = self._difference(expected[0], got)
-            if drawn_now:
-                told = replace(
-                    told, draw=self.probe.interpreter.save([np.asarray(leaf) for leaf in jax.tree.leaves(got)])
-                )
             if why:
                 why = f"on random inputs, {why}" if drawn_now else why
                 return replace(told, agrees=False, why=why, drawn=drawn_now, uniform=uniform)

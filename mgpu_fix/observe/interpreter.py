@@ -79,7 +79,7 @@ class Interpreter:
             outs = None if why else self._execute(call, operands)
             kept = len(call.numbers) < KEPT_CALLS * max(1, self.kernels.get(call.key, 1))
             if kept and self.keep_operands:
-                call.given.append(Given(inputs, self.save(operands)))
+                call.given.append(Given(inputs, self._save(operands)))
             if outs is None:
                 self.placeholders.add(call.label)
                 if kept:
@@ -91,7 +91,7 @@ class Interpreter:
                 call.results[inputs] = outs
                 call.first_inputs = call.first_inputs or operands
                 uniform = bool(operands) and all(a.size < 2 or bool((a == a.flat[0]).all()) for a in operands)
-                call.numbers.append(Numbers("known", inputs, self.save(outs), uniform=uniform))
+                call.numbers.append(Numbers("known", inputs, self._save(outs), uniform=uniform))
             return outs
 
     def prove_more(self, call: Call, trace: Callable[[bool, dict[str, object]], Any]) -> None:
@@ -107,7 +107,7 @@ class Interpreter:
         drawing = draw_like(call.first_inputs)
         drawn = self._execute(call, drawing) if drawing is not None else None
         if call.given and drawing is not None and drawn is not None:
-            call.given[0] = replace(call.given[0], draw=self.save(drawing))
+            call.given[0] = replace(call.given[0], draw=self._save(drawing))
         stable = digest_arrays(again) == digest_arrays(call.results[first.inputs])
         inputs = call.first_inputs
 
@@ -118,7 +118,7 @@ class Interpreter:
             return self._once(inputs, lambda: trace(private, options), private, end)
 
         why = doubts.doubt(call, call.results[first.inputs], run_again)
-        call.numbers[0] = replace(first, stable=stable, draw=self.save(drawn) if drawn else (), doubt=why)
+        call.numbers[0] = replace(first, stable=stable, draw=self._save(drawn) if drawn else (), doubt=why)
 
     def _once(
         self, operands: Sequence[np.ndarray], trace: Callable[[], Any], private: bool, end: float
@@ -165,8 +165,7 @@ class Interpreter:
             self._spent[label] += seconds
             self._runs[label] += 1
 
-    def save(self, arrays: Sequence[np.ndarray]) -> tuple[str, ...]:
-        """Leave arrays in the run's folder; returns their files' names."""
+    def _save(self, arrays: Sequence[np.ndarray]) -> tuple[str, ...]:
         names = []
         for array in arrays:
             self._saved += 1

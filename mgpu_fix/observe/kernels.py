@@ -80,16 +80,8 @@ class Trace:
     callee: str = ""
     #: whether a warp-level region is being traced
     in_warp: bool = False
-    #: whether one of them was in another
-    nested: bool = False
     #: what the body got that is being traced, while that is not one of a pipeline or at warp level
     params: Params | None = None
-
-    @property
-    def is_literal(self) -> bool:
-        """Whether nothing in the kernel was taken for something else than it says."""
-        read = self.returned or self.misfits or not all(scope.accepted for scope in self.scopes)
-        return not (read or self.nested)
 
 
 class Tracing(threading.local):
@@ -127,8 +119,6 @@ class Call:
     constants: list[Any] = field(default_factory=list)
     #: names and values that the body reads from outside of itself, where the kernel fails
     outside: dict[str, Any] = field(default_factory=dict)
-    #: whether the intended trace reads nothing into it but that closures over arrays are allowed
-    literal: bool = False
     unwritten: list[int] = field(default_factory=list)
     compiled: Any = None
     unknown: str = ""
@@ -207,5 +197,4 @@ class Call:
             unwritten=tuple(self.unwritten),
             seconds=round(self.spent, 3),
             number=self.number,
-            literal=self.literal,
         )

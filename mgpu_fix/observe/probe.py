@@ -197,10 +197,8 @@ class Probe:
     def _warp_map(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def warp_map(function: Any, /) -> Any:
             trace = self._tracing.trace
-            if trace is None or trace.mode != "intended" or not trace.in_warp:
-                return original(function)
-            trace.nested = True
-            return intent.for_each_warp(function)
+            nested = trace is not None and trace.mode == "intended" and trace.in_warp
+            return intent.for_each_warp(function) if nested else original(function)
 
         return warp_map
 
@@ -390,7 +388,6 @@ class Probe:
             call.intended = self._traced(call, intended)
             call.constants = [c for c in jaxseam.constants_of(call.intended) if call.is_moved(c)]
             call.unknown = intended.unclear
-            call.literal = intended.is_literal
             call.drops = any(not r.params or r.entry == "pl.when" for r in intended.returned)
         except Exception as e:
             call.unknown = f"the interpreter's trace fails too: {type(e).__name__}: {first_line(e)}"
