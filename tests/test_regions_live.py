@@ -339,6 +339,17 @@ def kernel(x_ref, o_ref, smem, barrier):
 kernel(x)""",
         "    def _():\n        smem[...] = jnp.zeros_like(smem)\n",
     ),
+    "the bits of a whole number, and powers of what costs nothing": (
+        """
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((4,), jnp.int32), compiler_params=WARPGROUP)
+def kernel(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(w):
+        v = x_ref[w]
+        o_ref[w] = ~v + (-v) ** 2
+kernel(jnp.arange(4))""",
+        "o_ref[w] = (v ^ -1) + ((0 - v) * (0 - v))",
+    ),
     "the negative of zero": (
         """
 @plgpu.kernel(out_type=F, compiler_params=WARPGROUP)
