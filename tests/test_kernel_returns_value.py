@@ -235,6 +235,27 @@ STORED: dict[str, tuple[str, list[Body], str]] = {
         [Body()],
         "def kernel(x_ref, o_ref): o_ref[...] = x_ref[...] * 2  # twice\n",
     ),
+    "another end of the body stores by itself": (
+        """
+        def slowly(x_ref, o_ref):
+            o_ref[...] = x_ref[...] * 2
+
+        def kernel(x_ref, o_ref):
+            if slow:
+                return slowly(x_ref, o_ref)
+            return x_ref[...] * 2
+        """,
+        [Body()],
+        """
+        def slowly(x_ref, o_ref):
+            o_ref[...] = x_ref[...] * 2
+
+        def kernel(x_ref, o_ref):
+            if slow:
+                return slowly(x_ref, o_ref)
+            o_ref[...] = x_ref[...] * 2
+        """,
+    ),
     "axes of one element": (
         """
         def kernel(x_ref, o_ref):
@@ -1424,6 +1445,16 @@ def test_a_cast_that_keeps_the_value_is_safe(of: str, to: str) -> None:
     source = file("def kernel(x_ref, o_ref):\n    return x_ref[...]\n")
     [only] = candidates(source, Body(params=[inp(), out(dtype=to)], value=leaf(128, dtype=of)))
     assert (only.applicability, only.needs_oracle) == (Applicability.SAFE, False)
+
+
+@pytest.mark.parametrize("end", ["return x_ref[...] * 2", "return", "yield", "return (yield)"])
+def test_only_a_helper_that_gives_nothing_back_ends_a_body_by_itself(end: str) -> None:
+    helper = f"def slowly(x_ref, o_ref):\n    o_ref[...] = x_ref[...]\n    {end}\n\n\n"
+    kernel = "def kernel(x_ref, o_ref):\n    if slow:\n        return slowly(x_ref, o_ref)\n    return x_ref[...] * 2\n"
+    best = candidates(file(helper + kernel), Body())[0]
+    assert (best.name, best.applicability is Applicability.SAFE) == (
+        ("store", True) if end == "return" else ("delete", False)
+    )
 
 
 def test_a_pipeline_stores_in_every_program() -> None:

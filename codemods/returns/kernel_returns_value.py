@@ -14,7 +14,7 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure, Returned, Span, Tree
 from mgpu_fix.source import Names, SourceError, SourceFile, Splice
-from mgpu_fix.source.flow import block, ends_function, is_pure, may_write, own_nodes
+from mgpu_fix.source.flow import block, ends_function, gives_nothing, is_pure, may_write, own_nodes
 from mgpu_fix.source.names import FunctionNode, bare_name, find_function
 
 from ..stores import Output, Store, Stores, grouped
@@ -160,7 +160,7 @@ class _Body:
         self.statement = names.statement(self.function)
         while source.segment(self.statement).startswith("elif"):
             self.statement = names.statement(names.parents[self.statement])
-        self.exits = list(_exits(self.function))
+        self.exits = [(node, e) for node, e in _exits(self.function) if not gives_nothing(names, e)]
         if not self.exits:
             raise NoFix(f"`{facts.body.name}` has no `return` with a value of its own")
         check_callers(names, self.function)
@@ -178,10 +178,12 @@ class _Body:
             for p in self.signature.refs
             if p.role == "output" and p.name
         ]
+        # What stores by itself and ends the body stores nothing where the others end it.
+        apart = {node for node, _ in _exits(self.function)}.difference(node for node, _ in self.exits)
         self.written = {
             o.text
             for o in self.outputs
-            if o.text in facts.written or (self.owner and may_write(names, self.owner, o.text))
+            if o.text in facts.written or (self.owner and may_write(names, self.owner, o.text, apart))
         }
         self.sole, self.single = len(self.exits) == 1, sum(len(o.leaves()) for o in self.outputs) == 1
         along = facts.along if facts.entry in ("plgpu.kernel", "pl.kernel") else ()
@@ -354,7 +356,7 @@ def _exits(function: FunctionNode) -> Iterator[tuple[ast.Return | ast.Lambda, as
         yield function, function.body
         return
     for node in own_nodes(function):
-        if isinstance(node, ast.Return) and node.value and not _is_none(node.value):
+        if isinstance(node, ast.Return) and node.value:
             yield node, node.value
 
 

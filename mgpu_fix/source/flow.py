@@ -1,7 +1,7 @@
 """How control runs through a function, and what evaluating an expression can do; over ``ast`` alone."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from mgpu_fix.source.names import FunctionNode, Names
 
@@ -76,8 +76,24 @@ def is_array(names: Names, call: ast.Call) -> bool:
     return dotted.startswith(_PURE_LIBRARIES) and dotted.rpartition(".")[2] not in _CALLS_BACK
 
 
-def may_write(names: Names, function: FunctionNode, parameter: str) -> bool:
-    """Whether ``function``, or one inside it, may store into the Ref that it calls ``parameter``.
+def gives_nothing(names: Names, value: ast.expr) -> bool:
+    """Whether a value is None, or that of a call of a plain function of the file that returns nothing else."""
+    if isinstance(value, ast.Constant):
+        return value.value is None
+    called = value.func if isinstance(value, ast.Call) else None
+    function = names.binding(called.id, called) if isinstance(called, ast.Name) else None
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return False
+    inside = [*own_nodes(function)]
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside):
+        return False
+    given = (node.value for node in inside if isinstance(node, ast.Return) and node.value)
+    return all(isinstance(g, ast.Constant) and g.value is None for g in given)
+
+
+def may_write(names: Names, function: FunctionNode, parameter: str, but: Collection[ast.AST] = ()) -> bool:
+    """Whether ``function``, or one inside it, may store into the Ref that it calls ``parameter``, elsewhere than in
+    the nodes ``but``.
 
     True unless the name is bound once and every use of it is a plain load, ``p[...]``, or asks for its shape or type,
     as ``jnp.zeros_like(p)`` does: a store, ``.at``, another name for it and any other call that it is given to may all
@@ -87,7 +103,8 @@ def may_write(names: Names, function: FunctionNode, parameter: str) -> bool:
     uses, vararg = names.uses(parameter, function), function.args.vararg
     if vararg and any(not isinstance(b, ast.arg) for b in bound):
         uses = [*uses, *(use for use in names.uses(vararg.arg, function) if not _is_unpacked(names, use))]
-    return len(bound) > 1 or not all(_only_loads(names, use) for use in uses)
+    counted = (use for use in uses if not but or not any(node in but for node in names.ancestors(use)))
+    return len(bound) > 1 or not all(_only_loads(names, use) for use in counted)
 
 
 def _is_unpacked(names: Names, use: ast.Name) -> bool:
