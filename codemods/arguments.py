@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import libcst as cst
 
@@ -45,12 +45,13 @@ def runs(source: SourceFile, names: Names, nodes: Iterable[ast.expr]) -> list[Ru
     return runs
 
 
-def spliced(names: Names, changes: Mapping[ast.expr, Callable[[cst.Call], cst.BaseExpression]]) -> Iterator[Edit]:
-    """The edits that change calls, which may lie in each other, as LibCST nodes. Raises SourceError."""
+def spliced(names: Names, changes: Mapping[ast.expr, Callable[[Any], cst.BaseExpression]]) -> Iterator[Edit]:
+    """The edits that change calls and other expressions, which may lie in each other, as LibCST nodes. Raises
+    SourceError."""
     for run in runs(names.source, names, changes):
         splice = Splice(names.source, run.first, run.last)
         for node in run.nodes:
-            splice.on(node, changes[node], cst.Call)
+            splice.on(node, changes[node], cst.Call if isinstance(node, ast.Call) else cst.BaseExpression)
         yield splice.edit()
 
 

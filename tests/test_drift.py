@@ -120,6 +120,13 @@ CASES = {
         "plgpu.emit_pipeline(body, grid=(4,), in_specs=[pl.BlockSpec((64,), lambda i: (i,))] * 2, delay_release=d)",
         "plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,), delay_release=d)] * 2)",
     ),
+    "delay_release of a spec of outputs, too": (
+        "s = pl.BlockSpec((64,), lambda i: (i,))\n"
+        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[s, s], out_specs=[s], delay_release=1)",
+        "s = pl.BlockSpec((64,), lambda i: (i,))\n"
+        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[plgpu.BlockSpec((64,), lambda i: (i,), delay_release=1), "
+        "plgpu.BlockSpec((64,), lambda i: (i,), delay_release=1)], out_specs=[s])",
+    ),
     "delay_release of nothing": (
         "plgpu.emit_pipeline(body, grid=(4,), in_specs=specs, delay_release=0)",
         "plgpu.emit_pipeline(body, grid=(4,), in_specs=specs)",
@@ -452,10 +459,20 @@ REASONS = {
         "plgpu.emit_pipeline(body, grid=(4,), in_specs=specs, delay_release=1)",
         "the spec at line 6 is not made in this file",
     ),
-    "a spec of outputs, too": (
-        "s = plgpu.BlockSpec((64,), lambda i: (i,))\n"
-        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[s], out_specs=[s], delay_release=1)",
+    "specs of outputs, too": (
+        "s = [plgpu.BlockSpec((64,), lambda i: (i,))]\n"
+        "plgpu.emit_pipeline(body, grid=(4,), in_specs=s, out_specs=s, delay_release=1)",
         "`s` is also used at line 7, where nothing may be delayed",
+    ),
+    "a spec of outputs, too, made of what changes": (
+        "n = 64\ns = plgpu.BlockSpec((n,), lambda i: (i,))\nn = 32\n"
+        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[s], out_specs=[s], delay_release=1)",
+        "`n` may be another one at line 9 than at line 7",
+    ),
+    "a spec of outputs, too, that takes turns": (
+        "s = plgpu.BlockSpec((next(sizes),), lambda i: (i,))\n"
+        "plgpu.emit_pipeline(body, grid=(4,), in_specs=[s], out_specs=[s], delay_release=1)",
+        "the spec at line 6 would be made twice, and its arguments with it",
     ),
     "a loop's body that others call": (
         'def body(idx):\n    (i,) = idx\nplgpu.nd_loop((m,), collective_axes="sm")(body)\nbody((1,))',

@@ -3,7 +3,7 @@
 import ast
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import libcst as cst
 
@@ -59,7 +59,8 @@ class RemovedArgument(DriftRule):
     ## Fix safety
 
     Safe: the new form says the same. `delay_release` is given to every input's spec, also where it was a
-    `pl.BlockSpec`, which then becomes a `plgpu.BlockSpec`. Where the new form needs to know what is not written in the
+    `pl.BlockSpec`, which then becomes a `plgpu.BlockSpec`; a spec that something else uses, too, is written anew for
+    the inputs. Where the new form needs to know what is not written in the
     file, such as a spec that comes from elsewhere, nothing is changed and the reason is told.
     """
 
@@ -157,7 +158,7 @@ def _partition(names: Names, imports: Imports, axis: ast.expr) -> Iterator[Edit]
 
 def _delay_release(names: Names, change: Change, calls: Sequence[ast.Call]) -> Iterator[Edit]:
     """Every spec of the inputs gets what the pipeline was given for them all."""
-    changed: dict[ast.expr, list[Callable[[cst.Call], cst.Call]]] = {}
+    changed: dict[ast.expr, list[Callable[[Any], cst.Call]]] = {}
     for call in calls:
         value = _value(call, change.argument)
         specs = _value(call, "in_specs")
@@ -166,12 +167,35 @@ def _delay_release(names: Names, change: Change, calls: Sequence[ast.Call]) -> I
         if specs is None or (isinstance(value, ast.Constant) and value.value == 0):
             continue
         for spec in _specs(names, specs, (specs,)):
-            if spec not in changed:
-                changed[spec] = [functools.partial(_delayed, names=names, spec=spec, value=_text(names, value, spec))]
+            if spec in changed:
+                continue
+            made = spec if isinstance(spec, ast.Call) else _anew(names, spec)
+            delayed = functools.partial(_delayed, names=names, spec=made, value=_text(names, value, spec))
+            changed[spec] = [delayed] if made is spec else [_written(names, made), delayed]
     yield from spliced(names, {call: functools.partial(_all, steps) for call, steps in changed.items()})
 
 
-def _all(steps: Iterable[Callable[[cst.Call], cst.Call]], call: cst.Call) -> cst.Call:
+def _anew(names: Names, spec: ast.expr) -> ast.Call:
+    """The call that makes what a name stands for, which can be written in its place, too. Raises NoFix."""
+    made = names.binding(spec.id, spec) if isinstance(spec, ast.Name) else None
+    assert isinstance(made, ast.Call)
+    inside = set(ast.walk(made))
+    for name in (n for n in inside if isinstance(n, ast.Name)):
+        home = names.home(name.id, name)
+        moved = home not in inside and home is not names.home(name.id, spec)
+        if moved or (home not in inside and len(names.bindings(name.id, name)) > 1):
+            raise NoFix(f"`{name.id}` may be another one at line {spec.lineno} than at line {made.lineno}")
+    if not all(is_pure(names, argument) for argument in in_order(made)):
+        raise NoFix(f"the spec at line {made.lineno} would be made twice, and its arguments with it")
+    return made
+
+
+def _written(names: Names, made: ast.Call) -> Callable[[cst.BaseExpression], cst.Call]:
+    text = names.source.segment(made).replace(names.source.newline, "\n")
+    return lambda _: cst.ensure_type(cst.parse_expression(text), cst.Call)
+
+
+def _all(steps: Iterable[Callable[[Any], cst.Call]], call: Any) -> Any:
     for step in steps:
         call = step(call)
     return call
@@ -187,8 +211,9 @@ def _text(names: Names, value: ast.expr, at: ast.expr) -> str:
     return names.source.segment(value)
 
 
-def _specs(names: Names, value: ast.expr, within: tuple[ast.expr, ...]) -> Iterator[ast.Call]:
-    """The calls that make the specs of a list, and are used in ``within`` only. Raises NoFix where one is not found."""
+def _specs(names: Names, value: ast.expr, within: tuple[ast.expr, ...]) -> Iterator[ast.expr]:
+    """The calls that make the specs of a list, and are used in ``within`` only; for one that is used elsewhere, too,
+    its name. Raises NoFix where one is not found."""
     match value:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             pass
@@ -200,12 +225,15 @@ def _specs(names: Names, value: ast.expr, within: tuple[ast.expr, ...]) -> Itera
             parts = [left, right]
         case ast.ListComp(elt=part):
             parts = [part]
-        case ast.Call() if public(names.resolve(value.func)) in _SPECS:
+        case ast.Call() if _is_spec(names, value):
             yield value
             return
         case ast.Name(id=name) if isinstance(bound := names.binding(name, value), ast.expr):
             for use in names.uses(name, names.home(name, value) or bound):
                 if not any(use is outer or outer in names.ancestors(use) for outer in within):
+                    if _is_spec(names, bound):
+                        yield value
+                        return
                     raise NoFix(f"`{name}` is also used at line {use.lineno}, where nothing may be delayed")
             parts, within = [bound], (*within, bound)
         case _:
@@ -215,6 +243,10 @@ def _specs(names: Names, value: ast.expr, within: tuple[ast.expr, ...]) -> Itera
 
 
 _SPECS = {f"{_PLGPU}.BlockSpec", "jax.experimental.pallas.BlockSpec", f"{_PLGPU}.GPUBlockSpec"}
+
+
+def _is_spec(names: Names, value: ast.AST) -> bool:
+    return isinstance(value, ast.Call) and public(names.resolve(value.func)) in _SPECS
 
 
 def _delayed(call: cst.Call, names: Names, spec: ast.Call, value: str) -> cst.Call:
