@@ -56,9 +56,8 @@ class ThreadsAndGridNames(Rule):
     Safe where the axis has size 1 and the kernel asks for no axis that nobody declares, or where the one that it asks
     for can be no other: all other axes have size 1, and its name is a text nowhere else in the file. Another name is
     `unsafe`, since nothing in the kernel asks for that axis, so that all its blocks or threads do the same, or since
-    the axis may be one before. A name without a size is left to you, but for names that nothing in the file asks for:
-    they are dropped, which is safe for the last ones. `thread_name` alone gets the one thread that there is without it;
-    that is `unsafe` where the kernel asks which thread it is.
+    the axis may be one before. A name without a size is left to you, but for `thread_name`, which gets the one thread
+    that there is without it; that is `unsafe` where the kernel asks which thread it is.
     """
 
     code = "MGF501"
@@ -96,13 +95,13 @@ class ThreadsAndGridNames(Rule):
 
 def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     """The declaration with a name for each of its axes."""
-    sizes, given_names = _written_out(names, _value(call, axes)), _value(call, f"{axes}_names")
-    known = _texts(_written_out(names, given_names))
+    sizes, given_names = _value(call, axes), _value(call, f"{axes}_names")
+    known = _texts(given_names)
     if not isinstance(sizes, ast.Tuple | ast.List) or known is None:
         raise NoFix(f"the axes of the declaration at line {call.lineno} are not written out")
     lacking = len(sizes.elts) - len(known)
     if lacking <= 0:
-        return _without_surplus(names, call, axes, known, len(sizes.elts))
+        raise NoFix(f"the declaration at line {call.lineno} has more names than axes")
     asked = unnamed_axes(names, call)
     stem = known[-1] if known else axes[0]
     fresh = (f"{stem}{i}" for i in range(1, 100))
@@ -111,11 +110,7 @@ def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     rest = sizes.elts[len(known) :]
     # The names that there are may be those of other axes: only sizes of 1 say which one an axis has that is asked for.
     alone = all(map(_is_one, rest if not asked else sizes.elts[: len(known)]))
-    there = list(map(names.source.segment, getattr(given_names, "elts", ())))
-    if isinstance(given_names, ast.Name):
-        # Others may go by the constant.
-        there = [f"*{given_names.id}"]
-    texts = [*there, *(quoted(names, name) for name in made)]
+    texts = [*map(names.source.segment, getattr(given_names, "elts", ())), *(quoted(names, name) for name in made)]
     value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     new = keyword(f"{axes}_names", value)
     steps: list[Step] = [
@@ -126,21 +121,6 @@ def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     return _candidate(
         names, f"Name {'the axis' if lacking == 1 else 'the axes'} {', '.join(made)}", {call: steps}, level
     )
-
-
-def _without_surplus(names: Names, call: ast.Call, axes: str, known: list[str], count: int) -> Candidate:
-    """The declaration without the names that its kernel never asks for, if those are the ones too many."""
-    left = f"the declaration at line {call.lineno} has more names than axes"
-    given_names, kept = _value(call, f"{axes}_names"), [n for n in known if n in asked_axes(names)]
-    if len(kept) != count or not isinstance(given_names, ast.Tuple | ast.List):
-        raise NoFix(left)
-    texts = [names.source.segment(e) for e, n in zip(given_names.elts, known, strict=True) if n in kept]
-    value = f"({', '.join(texts)}{',' if count == 1 else ''})"
-    drop = functools.partial(replaced, new=keyword(f"{axes}_names", value))
-    gone = ", ".join(n for n in known if n not in kept)
-    # Where another name moves up, it may have been meant for the axis that it stood at.
-    level = Applicability.SAFE if kept == known[:count] else Applicability.UNSAFE
-    return _candidate(names, f"Drop {gone}, which no axis has", {call: [drop]}, level)
 
 
 class BarrierOrdersTensorCore(Rule):
@@ -170,7 +150,7 @@ class BarrierOrdersTensorCore(Rule):
     ## Fix safety
 
     Safe: it only adds order. The barrier is found by its parameter's place among the scratch that is declared, or
-    because it is the only one in the file; what makes it may be a `functools.partial` of `plgpu.Barrier`.
+    because it is the only one in the file.
     """
 
     code = "MGF502"
@@ -206,19 +186,11 @@ def _barriers_of(names: Names, failure: Failure) -> list[ast.Call]:
     for argument in (
         a for call in standing_at(names, failure.span, ast.Call) for a in ast.walk(call) if isinstance(a, ast.Name)
     ):
-        found = [c for c in allocations(names, argument) if _makes_barrier(names, c)]
+        found = [c for c in allocations(names, argument) if public(names.resolve(c.func)) == f"{_PLGPU}Barrier"]
         if found:
             # One that is right in another kernel stays as it is.
             return [c for c in found if not _is_true(_value(c, "orders_tensor_core"))] or found
     return []
-
-
-def _makes_barrier(names: Names, call: ast.Call) -> bool:
-    """Whether a call makes a barrier: by its own name, or by one that ``functools.partial`` gave it."""
-    made = names.binding(call.func.id, call.func) if isinstance(call.func, ast.Name) else None
-    partial = isinstance(made, ast.Call) and names.resolve(made.func) == "functools.partial" and bool(made.args)
-    function = made.args[0] if isinstance(made, ast.Call) and partial else call.func
-    return public(names.resolve(function)) == f"{_PLGPU}Barrier"
 
 
 class ScratchArguments(Rule):
@@ -346,14 +318,6 @@ def _all(steps: Iterable[Step], call: cst.Call) -> cst.Call:
 
 def _value(call: ast.Call, argument: str) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == argument), None)
-
-
-def _written_out(names: Names, value: ast.expr | None) -> ast.expr | None:
-    """The tuple or list that a name stands for, where it is given one once; else the value itself."""
-    if isinstance(value, ast.Name) and len(names.bindings(value.id, value)) == 1:
-        bound = names.binding(value.id, value)
-        return bound if isinstance(bound, ast.Tuple | ast.List) else value
-    return value
 
 
 def _is_one(value: ast.expr) -> bool:

@@ -114,24 +114,6 @@ CASES = {
         'k = plgpu.kernel(f, grid=(4, 2), grid_names=("g", "g1"))',
         UNSAFE,
     ),
-    "names in a constant": (
-        GRID,
-        'G = (4, 1)\nA = ("g",)\nk = plgpu.kernel(f, grid=G, grid_names=A)',
-        'G = (4, 1)\nA = ("g",)\nk = plgpu.kernel(f, grid=G, grid_names=(*A, "g1"))',
-        SAFE,
-    ),
-    "a name that no axis has": (
-        GRID,
-        'def f(x):\n    lax.axis_index("g")\nk = plgpu.kernel(f, grid=(4,), grid_names=("g", "h"))',
-        'def f(x):\n    lax.axis_index("g")\nk = plgpu.kernel(f, grid=(4,), grid_names=("g",))',
-        SAFE,
-    ),
-    "a name that no axis has, before one that is asked for": (
-        GRID,
-        'def f(x):\n    lax.axis_index("h")\nk = plgpu.kernel(f, grid=(4,), grid_names=("g", "h"))',
-        'def f(x):\n    lax.axis_index("h")\nk = plgpu.kernel(f, grid=(4,), grid_names=("h",))',
-        UNSAFE,
-    ),
     "no names at all": (
         GRID,
         "k = plgpu.kernel(f, grid=(1,))",
@@ -162,15 +144,6 @@ CASES = {
         BARRIER,
         "k = plgpu.Barrier()\nplgpu.tcgen05_commit_arrive(b)",
         "k = plgpu.Barrier(orders_tensor_core=True)\nplgpu.tcgen05_commit_arrive(b)",
-        SAFE,
-    ),
-    "a barrier that a partial makes": (
-        BARRIER,
-        "import functools\nbarrier = functools.partial(plgpu.Barrier)\ndef f(x, o, a, b):\n"
-        "    plgpu.tcgen05_commit_arrive(b)\nk = plgpu.kernel(f, scratch_types=[barrier(), barrier()])",
-        "import functools\nbarrier = functools.partial(plgpu.Barrier)\ndef f(x, o, a, b):\n"
-        "    plgpu.tcgen05_commit_arrive(b)\n"
-        "k = plgpu.kernel(f, scratch_types=[barrier(), barrier(orders_tensor_core=True)])",
         SAFE,
     ),
     "a barrier among the scratch": (
