@@ -9,18 +9,19 @@ import libcst as cst
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.levels import Applicability
-from mgpu_fix.model import Candidate, Failure
+from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceError, SourceFile
 
 from .allocations import allocations
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
-from .callees import public
+from .callees import Callees, public
 from .meshes import asked_axes, declared_axes, quoted, tells_places, unnamed_axes
 from .places import standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
 _MEMORIES = frozenset(f"{_PLGPU}{name}" for name in ("SMEM", "GMEM", "TMEM"))
+_ORDERS = "orders_tensor_core"
 
 Step = Callable[[cst.Call], cst.Call]
 
@@ -56,8 +57,10 @@ class ThreadsAndGridNames(Rule):
     Safe where the axis has size 1 and the kernel asks for no axis that nobody declares, or where the one that it asks
     for can be no other: all other axes have size 1, and its name is a text nowhere else in the file. Another name is
     `unsafe`, since nothing in the kernel asks for that axis, so that all its blocks or threads do the same, or since
-    the axis may be one before. A name without a size is left to you, but for `thread_name`, which gets the one thread
-    that there is without it; that is `unsafe` where the kernel asks which thread it is.
+    the axis may be one before. The last names are dropped where there are more than sizes and nothing else in the file
+    says them, which is safe; other names without a size are left to you, but for `thread_name`, which gets the one
+    thread that there is without it; that is `unsafe` where the kernel asks which thread it is. Sizes and names may be
+    constants: that of the names is changed if nothing else uses it.
     """
 
     code = "MGF501"
@@ -95,32 +98,64 @@ class ThreadsAndGridNames(Rule):
 
 def _named(names: Names, call: ast.Call, axes: str) -> Candidate:
     """The declaration with a name for each of its axes."""
-    sizes, given_names = _value(call, axes), _value(call, f"{axes}_names")
+    sizes, given_names = (_constant(names, _value(call, name)) for name in (axes, f"{axes}_names"))
     known = _texts(given_names)
     if not isinstance(sizes, ast.Tuple | ast.List) or known is None:
         raise NoFix(f"the axes of the declaration at line {call.lineno} are not written out")
+    elements: list[ast.expr] = getattr(given_names, "elts", [])
     lacking = len(sizes.elts) - len(known)
-    if lacking <= 0:
-        raise NoFix(f"the declaration at line {call.lineno} has more names than axes")
+    if lacking < 0:
+        surplus = elements[lacking:]
+        _check_unused(names, call, surplus)
+        title = f"Drop the name{'s' * (lacking < -1)} {', '.join(known[lacking:])}, which no axis has"
+        return _with_names(names, call, f"{axes}_names", [*map(names.source.segment, elements[:lacking])], title)
+    if lacking == 0:
+        raise NoFix(f"the declaration at line {call.lineno} has as many names as axes")
     asked = unnamed_axes(names, call)
     stem = known[-1] if known else axes[0]
     fresh = (f"{stem}{i}" for i in range(1, 100))
-    taken = {*declared_axes(names), *asked_axes(names)}
+    taken = {*known, *declared_axes(names), *asked_axes(names)}
     made = asked if len(asked) == lacking == 1 else [n for n in fresh if n not in taken][:lacking]
     rest = sizes.elts[len(known) :]
     # The names that there are may be those of other axes: only sizes of 1 say which one an axis has that is asked for.
     alone = all(map(_is_one, rest if not asked else sizes.elts[: len(known)]))
-    texts = [*map(names.source.segment, getattr(given_names, "elts", ())), *(quoted(names, name) for name in made)]
-    value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-    new = keyword(f"{axes}_names", value)
-    steps: list[Step] = [
-        functools.partial(replaced, new=new) if given_names else functools.partial(with_argument, new=new)
-    ]
+    texts = [*map(names.source.segment, elements), *(quoted(names, name) for name in made)]
     sure = alone and asked in ([], made)
     level = Applicability.SAFE if sure else Applicability.UNSAFE
-    return _candidate(
-        names, f"Name {'the axis' if lacking == 1 else 'the axes'} {', '.join(made)}", {call: steps}, level
-    )
+    title = f"Name {'the axis' if lacking == 1 else 'the axes'} {', '.join(made)}"
+    return _with_names(names, call, f"{axes}_names", texts, title, level)
+
+
+def _with_names(
+    names: Names,
+    call: ast.Call,
+    argument: str,
+    texts: list[str],
+    title: str,
+    level: Applicability = Applicability.SAFE,
+) -> Candidate:
+    """The declaration with those names, or the constant that it alone takes them from."""
+    value = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    given_names, new = _value(call, argument), keyword(argument, value)
+    constant = _constant(names, given_names)
+    alone = isinstance(given_names, ast.Name) and len(names.loads(given_names.id)) == 1
+    if alone and isinstance(constant, ast.Tuple) and len(getattr(names.parents[constant], "targets", "1")) == 1:
+        start, end = names.source.bounds(constant)
+        bare = names.source.text[start:end][:1] != "("
+        return Candidate(title, (Edit(start, end, value[1:-1] if bare else value),), level)
+    step = functools.partial(replaced if given_names is not None else with_argument, new=new)
+    return _candidate(names, title, {call: [step]}, level)
+
+
+def _check_unused(names: Names, call: ast.Call, surplus: list[ast.expr]) -> None:
+    """Raises NoFix where something in the file may ask for a name that no axis has."""
+    unwanted = {e.value for e in surplus if isinstance(e, ast.Constant)}
+    for text in names.nodes(ast.Constant):
+        if text not in surplus and text.value in unwanted and isinstance(text.value, str):
+            raise NoFix(
+                f"the declaration at line {call.lineno} has more names than axes, and line {text.lineno} says "
+                f"`{text.value}`, too"
+            )
 
 
 class BarrierOrdersTensorCore(Rule):
@@ -150,7 +185,7 @@ class BarrierOrdersTensorCore(Rule):
     ## Fix safety
 
     Safe: it only adds order. The barrier is found by its parameter's place among the scratch that is declared, or
-    because it is the only one in the file.
+    because it is the only one in the file. What a function of the file makes is changed there, if that is called once.
     """
 
     code = "MGF502"
@@ -162,23 +197,38 @@ class BarrierOrdersTensorCore(Rule):
         """One candidate, for the one barrier that it can be."""
         names = Names(source)
         barriers = _barriers_of(names, failure) or [_only_barrier(names)]
-        new = keyword("orders_tensor_core", "True")
+        new = keyword(_ORDERS, "True")
         steps: dict[ast.Call, list[Step]] = {}
         for barrier in barriers:
-            is_given = _value(barrier, "orders_tensor_core") is not None
+            is_given = _value(barrier, _ORDERS) is not None
             steps[barrier] = [functools.partial(replaced if is_given else with_argument, new=new)]
         return [_candidate(names, "Let the barrier order the tensor core's accesses", steps)]
 
 
 def _only_barrier(names: Names) -> ast.Call:
-    made = [
-        call
-        for call in names.nodes(ast.Call)
-        if public(names.resolve(call.func)) == f"{_PLGPU}Barrier" and not _is_true(_value(call, "orders_tensor_core"))
-    ]
+    made = [call for call in names.nodes(ast.Call) if _is_barrier(names, call)]
+    made = [call for call in made if not _is_true(_value(call, _ORDERS))]
     if len(made) != 1:
         raise NoFix("which of the file's barriers it is, is not known")
     return made[0]
+
+
+def _is_barrier(names: Names, call: ast.Call) -> bool:
+    """Whether a call makes a barrier and can be given what the barrier is given."""
+    callee, bound = Callees(names, {f"{_PLGPU}Barrier"}, {_ORDERS}).of(call) or (None, 0)
+    return callee is not None and not bound and _ORDERS not in callee.own
+
+
+def _makes(names: Names, call: ast.Call) -> ast.Call:
+    """The call itself, or the one whose value a function of the file returns that is called here alone."""
+    made = names.binding(call.func.id, call) if isinstance(call.func, ast.Name) else None
+    match made:
+        case (
+            ast.FunctionDef(body=[*_, ast.Return(value=ast.Call() as returned)])
+            | ast.Lambda(body=ast.Call() as returned)
+        ) if isinstance(call.func, ast.Name) and len(names.loads(call.func.id)) == 1:
+            return returned
+    return call
 
 
 def _barriers_of(names: Names, failure: Failure) -> list[ast.Call]:
@@ -186,10 +236,11 @@ def _barriers_of(names: Names, failure: Failure) -> list[ast.Call]:
     for argument in (
         a for call in standing_at(names, failure.span, ast.Call) for a in ast.walk(call) if isinstance(a, ast.Name)
     ):
-        found = [c for c in allocations(names, argument) if public(names.resolve(c.func)) == f"{_PLGPU}Barrier"]
+        made = [c if _is_barrier(names, c) else _makes(names, c) for c in allocations(names, argument)]
+        found = [c for c in made if _is_barrier(names, c)]
         if found:
             # One that is right in another kernel stays as it is.
-            return [c for c in found if not _is_true(_value(c, "orders_tensor_core"))] or found
+            return [c for c in found if not _is_true(_value(c, _ORDERS))] or found
     return []
 
 
@@ -318,6 +369,12 @@ def _all(steps: Iterable[Step], call: cst.Call) -> cst.Call:
 
 def _value(call: ast.Call, argument: str) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == argument), None)
+
+
+def _constant(names: Names, value: ast.expr | None) -> ast.expr | None:
+    """What an argument is: the tuple that a name stands for, where it has no other value."""
+    made = names.binding(value.id, value) if isinstance(value, ast.Name) else None
+    return made if isinstance(made, ast.Tuple) else value
 
 
 def _is_one(value: ast.expr) -> bool:

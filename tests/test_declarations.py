@@ -8,7 +8,7 @@ from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate
 from mgpu_fix.source import SourceFile
 
-HEAD = "from jax import lax\nfrom jax.experimental.pallas import mosaic_gpu as plgpu\n"
+HEAD = "import functools\nfrom jax import lax\nfrom jax.experimental.pallas import mosaic_gpu as plgpu\n"
 THREADS = "num_threads and thread_name must be either both set or both None"
 GRID = "grid_names must have the same length as grid"
 MEMORY = "packed, collective and layout arguments are only supported for TMEM"
@@ -154,6 +154,49 @@ CASES = {
         "k = plgpu.kernel(f, scratch_types=[plgpu.Barrier(), plgpu.Barrier(num_barriers=1, orders_tensor_core=True)])",
         SAFE,
     ),
+    "the barrier of a partial": (
+        BARRIER,
+        "def f(x, o, a, b):\n    plgpu.tcgen05_commit_arrive(b)\n"
+        "made = functools.partial(plgpu.Barrier, num_barriers=1)\nk = plgpu.kernel(f, scratch_types=[made(), made()])",
+        "def f(x, o, a, b):\n    plgpu.tcgen05_commit_arrive(b)\n"
+        "made = functools.partial(plgpu.Barrier, num_barriers=1)\n"
+        "k = plgpu.kernel(f, scratch_types=[made(), made(orders_tensor_core=True)])",
+        SAFE,
+    ),
+    "the barrier of a function": (
+        BARRIER,
+        "def f(x, o, a, b):\n    plgpu.tcgen05_commit_arrive(b)\ndef made():\n    return plgpu.Barrier()\n"
+        "k = plgpu.kernel(f, scratch_types=[plgpu.Barrier(), made()])",
+        "def f(x, o, a, b):\n    plgpu.tcgen05_commit_arrive(b)\ndef made():\n"
+        "    return plgpu.Barrier(orders_tensor_core=True)\n"
+        "k = plgpu.kernel(f, scratch_types=[plgpu.Barrier(), made()])",
+        SAFE,
+    ),
+    "sizes and names that are constants": (
+        GRID,
+        'SIZES, NAMES = (4, 1), ("g",)\nG = (4, 1)\nN = "g",  # one\nk = plgpu.kernel(f, grid=G, grid_names=N)',
+        'SIZES, NAMES = (4, 1), ("g",)\nG = (4, 1)\nN = "g", "g1"  # one\nk = plgpu.kernel(f, grid=G, grid_names=N)',
+        SAFE,
+    ),
+    "names that something else uses, too": (
+        GRID,
+        'N = ("g",)\nk = plgpu.kernel(f, grid=(4, 1), grid_names=N)\nm = plgpu.kernel(f, grid=(4,), grid_names=N)',
+        'N = ("g",)\nk = plgpu.kernel(f, grid=(4, 1), grid_names=("g", "g1"))\n'
+        "m = plgpu.kernel(f, grid=(4,), grid_names=N)",
+        SAFE,
+    ),
+    "names that have another name": (
+        GRID,
+        'M = N = ("g",)\nk = plgpu.kernel(f, grid=(4, 1), grid_names=N)',
+        'M = N = ("g",)\nk = plgpu.kernel(f, grid=(4, 1), grid_names=("g", "g1"))',
+        SAFE,
+    ),
+    "more names than axes": (
+        GRID,
+        'k = plgpu.kernel(f, grid=(4,), grid_names=("g", "h", "i"))',
+        'k = plgpu.kernel(f, grid=(4,), grid_names=("g",))',
+        SAFE,
+    ),
 }
 
 
@@ -174,7 +217,12 @@ def test_what_it_becomes(case: str) -> None:
 @pytest.mark.parametrize(
     ("message", "text", "reason"),
     [
-        (GRID, 'k = plgpu.kernel(f, grid=(4,), grid_names=("g", "h"))', "has more names than axes"),
+        (
+            GRID,
+            'def f(x):\n    lax.axis_index("h")\nk = plgpu.kernel(f, grid=(4,), grid_names=("g", "h"))',
+            "has more names than axes, and line 5 says `h`",
+        ),
+        (GRID, 'G = (4,)\nG += (2,)\nk = plgpu.kernel(f, grid=G, grid_names=("g",))', "are not written out"),
         (GRID, 'k = plgpu.kernel(f, grid=grid, grid_names=("g", "h"))', "are not written out"),
         (
             "LHS Ref must be collective if collective_axis is set.",
@@ -183,6 +231,12 @@ def test_what_it_becomes(case: str) -> None:
             "declare the operand with",
         ),
         (MEMORY, "k = plgpu.SMEM((8,), d, **more)", "are not given by name"),
+        (
+            BARRIER,
+            "def f(x, o, a, b, c):\n    plgpu.tcgen05_commit_arrive(b)\nmade = lambda: plgpu.Barrier()\n"
+            "k = plgpu.kernel(f, scratch_types=[made(), made(), plgpu.Barrier()])",
+            "which of the file's barriers",
+        ),
         (
             BARRIER,
             "k = [plgpu.Barrier(), plgpu.Barrier()]\nplgpu.tcgen05_commit_arrive(b)",
