@@ -19,10 +19,6 @@ _MISSING = re.compile(r"^Unimplemented primitive in Pallas Mosaic GPU lowering: 
 Rewrite: TypeAlias = Callable[[Any], cst.BaseExpression]
 
 
-#: what an expression is made of that costs nothing to speak of
-_CHEAP = (ast.Name, ast.Constant, ast.UnaryOp, ast.BinOp)
-
-
 def failing_scalar(failure: Failure) -> str:
     """Name of the scalar operation that JAX has no lowering for; empty where it is something else that fails."""
     found = next((m[1] for _, text in failure.chain if (m := _MISSING.match(text))), "")
@@ -56,8 +52,6 @@ def _rewrite(source: SourceFile, names: Names, imports: Imports, primitive: str,
     match primitive, node:
         case "neg", ast.UnaryOp(op=ast.USub()):
             return lambda old: fitted(names, node, minus(old.expression, dtype))
-        case "not", ast.UnaryOp(op=ast.Invert()) if "int" in dtype:
-            return lambda old: fitted(names, node, inverted(old.expression))
         case "integer_pow", ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=2 | 3 as power)):
             _check_simple(source, left)
             factors = 2 if power == 2 else 3
@@ -81,11 +75,6 @@ def minus(x: cst.BaseExpression, dtype: str) -> cst.BinaryOperation:
     if "float" in dtype:
         return cst.BinaryOperation(_operand(x), cst.Multiply(), cst.parse_expression("-1"))
     return cst.BinaryOperation(cst.Integer("0"), cst.Subtract(), _operand(x))
-
-
-def inverted(x: cst.BaseExpression) -> cst.BinaryOperation:
-    """``~x`` of a whole number, whose bits all change."""
-    return cst.BinaryOperation(_operand(x), cst.BitXor(), cst.parse_expression("-1"))
 
 
 def product(x: cst.BaseExpression, factors: int) -> cst.BinaryOperation:
@@ -119,6 +108,5 @@ def _call(function: str, *args: cst.BaseExpression) -> cst.Call:
 
 def _check_simple(source: SourceFile, node: ast.expr) -> None:
     """Raises NoFix where repeating ``node`` would repeat work."""
-    plain = isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
-    if not plain and any(isinstance(n, ast.expr) and not isinstance(n, _CHEAP) for n in ast.walk(node)):
+    if not isinstance(node, ast.Name | ast.Subscript | ast.Attribute):
         raise NoFix(f"`{source.segment(node)}` at line {node.lineno} would be computed twice; give it a name")
