@@ -16,6 +16,7 @@ from ..stores import ATOMS, parenthesised
 from .regions import WarpRegion
 
 _MISSING = re.compile(r"^Unimplemented primitive in Pallas Mosaic GPU lowering: (\w+) for ")
+_INVERT = ("jax.numpy.invert", "jax.numpy.bitwise_not", "jax.numpy.bitwise_invert", "jax.lax.bitwise_not")
 Rewrite: TypeAlias = Callable[[Any], cst.BaseExpression]
 
 
@@ -52,6 +53,12 @@ def _rewrite(source: SourceFile, names: Names, imports: Imports, primitive: str,
     match primitive, node:
         case "neg", ast.UnaryOp(op=ast.USub()):
             return lambda old: fitted(names, node, minus(old.expression, dtype))
+        case "neg", ast.Call(args=[_], keywords=[]) if called in ("jax.numpy.negative", "jax.lax.neg"):
+            return lambda old: fitted(names, node, minus(old.args[0].value, dtype))
+        case "not", ast.UnaryOp(op=ast.Invert()) if "int" in dtype:
+            return lambda old: fitted(names, node, inverted(old.expression))
+        case "not", ast.Call(args=[_], keywords=[]) if called in _INVERT and "int" in dtype:
+            return lambda old: fitted(names, node, inverted(old.args[0].value))
         case "integer_pow", ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=2 | 3 as power)):
             _check_simple(source, left)
             factors = 2 if power == 2 else 3
@@ -75,6 +82,11 @@ def minus(x: cst.BaseExpression, dtype: str) -> cst.BinaryOperation:
     if "float" in dtype:
         return cst.BinaryOperation(_operand(x), cst.Multiply(), cst.parse_expression("-1"))
     return cst.BinaryOperation(cst.Integer("0"), cst.Subtract(), _operand(x))
+
+
+def inverted(x: cst.BaseExpression) -> cst.BinaryOperation:
+    """``~x`` of an integer, which has no warp-level lowering either: all bits of -1 are set."""
+    return cst.BinaryOperation(_operand(x), cst.BitXor(), cst.parse_expression("-1"))
 
 
 def product(x: cst.BaseExpression, factors: int) -> cst.BinaryOperation:
@@ -107,6 +119,10 @@ def _call(function: str, *args: cst.BaseExpression) -> cst.Call:
 
 
 def _check_simple(source: SourceFile, node: ast.expr) -> None:
-    """Raises NoFix where repeating ``node`` would repeat work."""
+    """Raises NoFix where repeating ``node`` would repeat more than one step of arithmetic."""
+    is_step = isinstance(node, ast.UnaryOp | ast.BinOp)
+    parts = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+    if is_step and all(isinstance(part, ast.Name | ast.Constant) for part in parts):
+        return
     if not isinstance(node, ast.Name | ast.Subscript | ast.Attribute):
         raise NoFix(f"`{source.segment(node)}` at line {node.lineno} would be computed twice; give it a name")

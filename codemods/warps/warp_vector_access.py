@@ -75,8 +75,8 @@ class WarpVectorAccess(Rule):
     warps. Where the region also waits or copies, it is split in two and what deals with arrays goes between. These two
     are only safe where numbers prove them. Nothing is safe in a kernel with `unsafe_no_auto_barriers`.
 
-    A scalar operation without a warp-level lowering is put in other words (`-x` as `x * -1`, `x**2` as `x * x`,
-    `lax.clamp`, `abs`), which is safe where numbers prove it.
+    A scalar operation without a warp-level lowering is put in other words (`-x` as `x * -1`, `~x` of an
+    integer as `x ^ -1`, `x**2` as `x * x`, `lax.clamp`, `abs`), which is safe where numbers prove it.
 
     `--prefer hoist` or `--prefer loop` turns the order.
     """
