@@ -67,6 +67,10 @@ def carried_out(
             why = running.unable_to_compile(task.program.arch or DESCRIBED)
             if why:
                 raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
+        if task.options.require is VerifiedBy.GPU:
+            why = "--device cpu says so" if task.program.device == "cpu" else running.unable_to_run()
+            if why:
+                raise UsageError(f"--require gpu: no kernel runs on a GPU here, since {why}")
         reports = [carry_out(each, running, load(), progress, oracle, accept) for each in tasks]
     return replace(reports[-1], files=tuple(file for each in reports for file in each.files))
 
@@ -197,8 +201,6 @@ def _check(options: Options) -> None:
     choices = sorted({choice for rule in load().rules for choice in rule.choices})
     if options.prefer and options.prefer not in choices:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")
-    if options.require is VerifiedBy.GPU:
-        raise UsageError("this version cannot prove by gpu; --require takes golden, interpreter, compiled or lowered")
 
 
 def _described(rule: Rule) -> dict[str, object]:

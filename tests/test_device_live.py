@@ -190,6 +190,16 @@ def test_asking_for_a_gpu_where_there_is_none_is_an_error(observer: Observer, sc
     assert observer.observe(Program(str(script), device="auto")).device == "described sm_90a"
 
 
+@pytest.mark.parametrize(("device", "why"), [("cpu", "--device cpu says so"), ("auto", "there is no NVIDIA GPU here")])
+def test_a_proof_that_cannot_be_had_is_not_asked_for(observer: Observer, script: Path, device: str, why: str) -> None:
+    if device == "auto" and observer.gpu:
+        pytest.skip("there is one")
+    command = [sys.executable, "-m", "mgpu_fix", "apply", "--device", device, "--require", "gpu", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = f"mgpu-fix: --require gpu: no kernel runs on a GPU here, since {why}\n"
+    assert (done.returncode, done.stderr, done.stdout) == (2, said, "")
+
+
 # ---------------------------------------------------------------------- a real one
 
 
