@@ -190,6 +190,28 @@ def test_asking_for_a_gpu_where_there_is_none_is_an_error(observer: Observer, sc
     assert observer.observe(Program(str(script), device="auto")).device == "described sm_90a"
 
 
+def test_the_control_is_a_kernel_that_can_be_carried_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jax import export
+
+    controls: list[tuple[bytes, np.ndarray]] = []
+
+    class Controlled(MadeUp):
+        def find(self, control: Callable[[], tuple[Path, Path]]) -> None:
+            exported, operand = control()
+            controls.append((exported.read_bytes(), np.load(operand)))
+            super().find(control)
+
+    monkeypatch.setattr(client, "Device", Controlled)
+    # Nothing was asked of it before.
+    with Observer() as fresh:
+        assert (fresh.gpu, fresh.unable_to_run()) == ("H100 (sm_90a)", "")
+    [(data, operand)] = controls
+    kernel = export.deserialize(bytearray(data))
+    assert kernel.platforms == ("cuda",) and "mosaic_gpu" in kernel.mlir_module()
+    assert [(a.shape, a.dtype) for a in kernel.in_avals] == [(operand.shape, operand.dtype)]
+    assert len({*operand.tolist()}) == operand.size
+
+
 @pytest.mark.parametrize(("device", "why"), [("cpu", "--device cpu says so"), ("auto", "there is no NVIDIA GPU here")])
 def test_a_proof_that_cannot_be_had_is_not_asked_for(observer: Observer, script: Path, device: str, why: str) -> None:
     if device == "auto" and observer.gpu:

@@ -414,7 +414,9 @@ class Observer:
         return None if why else self._device
 
     def _exported_control(self) -> tuple[Path, Path]:
-        """A kernel that copies its operand, and the operand. Raises MissingError."""
+        """A kernel that copies its operand, and the operand. Raises MissingError, and ObserverError."""
+        # It is the first that the server is asked for where nothing was run yet.
+        self._greeting()
         folder = Path(self.folder, "exported")
         folder.mkdir()
         self._ask(Request(Command("code", _CONTROL), str(folder), draws=(), keep_modules=True, export=True))
