@@ -44,7 +44,7 @@ def apply_ratio(pairs: int) -> None:
 def compile_ratio(pairs: int) -> None:
     """``apply`` on one failing kernel that is compiled, against the same without a C compiler to do it with."""
     with Observer() as observer:
-        if why := observer.unable_to_compile("sm_90a"):
+        if why := observer.machine.unable_to_compile("sm_90a"):
             print(f"apply, compiling: {why}")
             return
     with tempfile.TemporaryDirectory() as folder:

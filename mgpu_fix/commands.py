@@ -64,11 +64,11 @@ def carried_out(
         raise UsageError(f"--golden: two of the files would share {shared}")
     with _running(observer) as running, _oracle(oracle_python) as oracle:
         if task.options.require is VerifiedBy.COMPILED:
-            why = running.unable_to_compile(task.program.arch or DESCRIBED)
+            why = running.machine.unable_to_compile(task.program.arch or DESCRIBED)
             if why:
                 raise UsageError(f"--require compiled: nothing can be compiled here, since {why}")
         if task.options.require is VerifiedBy.GPU:
-            why = "--device cpu says so" if task.program.device == "cpu" else running.unable_to_run()
+            why = "--device cpu says so" if task.program.device == "cpu" else running.machine.unable_to_run()
             if why:
                 raise UsageError(f"--require gpu: no kernel runs on a GPU here, since {why}")
         reports = [carry_out(each, running, load(), progress, oracle, accept) for each in tasks]
@@ -121,8 +121,8 @@ def doctor(observer: Observer | None) -> int:
     known = load().rules
     with _running(observer) as running:
         can, jax = running.capabilities, running.jax
-        unable = {arch: running.unable_to_compile(arch) for arch in DEVICES}
-        gpu, no_gpu = running.gpu, running.unable_to_run()
+        unable = {arch: running.machine.unable_to_compile(arch) for arch in DEVICES}
+        gpu, no_gpu = running.machine.gpu, running.machine.unable_to_run()
     lines = [
         f"mgpu-fix  {__version__} on Python {sys.version.split()[0]}",
         f"JAX       {jax}",

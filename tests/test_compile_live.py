@@ -64,7 +64,7 @@ double(x)
 @pytest.fixture(autouse=True)
 def able(observer: Observer) -> None:
     for arch in ("sm_90a", "sm_100a"):
-        if why := observer.unable_to_compile(arch):
+        if why := observer.machine.unable_to_compile(arch):
             pytest.skip(why)
 
 

@@ -13,7 +13,7 @@ import pytest
 from mgpu_fix.catalogue import load
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import FileReport, Report
-from mgpu_fix.observe import Observer, ObserverError, Program, client
+from mgpu_fix.observe import Observer, ObserverError, Program, machine
 from mgpu_fix.observe.device import Device
 from mgpu_fix.problems import Options
 from mgpu_fix.repair import Task, carry_out
@@ -146,7 +146,7 @@ Repair = Callable[..., tuple[Report, FileReport]]
 def repair(script: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repair]:
     def run(compute: Callable[[np.ndarray], Any], require: VerifiedBy = VerifiedBy.LOWERED) -> Any:
         made_up = type("MadeUp", (MadeUp,), {"compute": staticmethod(compute), "ran": []})
-        monkeypatch.setattr(client, "Device", made_up)
+        monkeypatch.setattr(machine, "Device", made_up)
         task = Task((str(script),), options=Options(require=require), program=Program("", device="gpu"))
         with Observer() as observer:
             report = carry_out(task, observer, load(), lambda text: None)
@@ -183,7 +183,7 @@ def test_a_fix_that_fails_on_the_gpu_is_not_written(
 
 
 def test_asking_for_a_gpu_where_there_is_none_is_an_error(observer: Observer, script: Path) -> None:
-    if observer.gpu:
+    if observer.machine.gpu:
         pytest.skip("there is one")
     with pytest.raises(ObserverError, match="kernels cannot run on a GPU here: there is no NVIDIA GPU here"):
         observer.observe(Program(str(script), device="gpu"))
@@ -201,10 +201,10 @@ def test_the_control_is_a_kernel_that_can_be_carried_over(monkeypatch: pytest.Mo
             controls.append((exported.read_bytes(), np.load(operand)))
             super().find(control)
 
-    monkeypatch.setattr(client, "Device", Controlled)
+    monkeypatch.setattr(machine, "Device", Controlled)
     # Nothing was asked of it before.
     with Observer() as fresh:
-        assert (fresh.gpu, fresh.unable_to_run()) == ("H100 (sm_90a)", "")
+        assert (fresh.machine.gpu, fresh.machine.unable_to_run()) == ("H100 (sm_90a)", "")
     [(data, operand)] = controls
     kernel = export.deserialize(bytearray(data))
     assert kernel.platforms == ("cuda",) and "mosaic_gpu" in kernel.mlir_module()
@@ -214,7 +214,7 @@ def test_the_control_is_a_kernel_that_can_be_carried_over(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("device", "why"), [("cpu", "--device cpu says so"), ("auto", "there is no NVIDIA GPU here")])
 def test_a_proof_that_cannot_be_had_is_not_asked_for(observer: Observer, script: Path, device: str, why: str) -> None:
-    if device == "auto" and observer.gpu:
+    if device == "auto" and observer.machine.gpu:
         pytest.skip("there is one")
     command = [sys.executable, "-m", "mgpu_fix", "apply", "--device", device, "--require", "gpu", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -227,11 +227,11 @@ def test_a_proof_that_cannot_be_had_is_not_asked_for(observer: Observer, script:
 
 @pytest.mark.gpu
 def test_a_real_gpu_proves_a_fix(observer: Observer, script: Path) -> None:
-    if not observer.gpu:
-        pytest.skip(observer.unable_to_run())
+    if not observer.machine.gpu:
+        pytest.skip(observer.machine.unable_to_run())
     command = [sys.executable, "-m", "mgpu_fix", "apply", "--device", "gpu", "--require", "gpu"]
     done = subprocess.run([*command, "--output-format", "json", str(script)], capture_output=True, check=False)
     report = json.loads(done.stdout)
     assert done.returncode == 0, report
-    assert report["device"] == observer.gpu
+    assert report["device"] == observer.machine.gpu
     assert [fix["verified_by"] for fix in report["files"][0]["fixes"]] == ["gpu"]

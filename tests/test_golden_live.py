@@ -64,7 +64,7 @@ def test_it_fails_as_recorded_and_is_repaired(case: Case, observer: Observer, re
         assert {r.code for r in outcome.remaining} == {case.code}
     assert not last.failures
     assert all(call.stage == "run" for call in last.calls)
-    able = not observer.unable_to_compile("sm_90a")
+    able = not observer.machine.unable_to_compile("sm_90a")
     assert all(bool(call.resources) == able for call in last.calls)
     numbers = arrays(last)
     if not numbers:

@@ -1,7 +1,6 @@
 """The side of the observer that never imports JAX: starts the server, asks for runs, reads what they wrote."""
 
 import contextlib
-import io
 import json
 import os
 import secrets
@@ -10,46 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu_fix.model import (
-    Check,
-    Facts,
-    Failure,
-    Function,
-    KernelCall,
-    Observation,
-    Referred,
-    digest,
-    from_json,
-    to_json,
-)
-from mgpu_fix.observe import start
+from mgpu_fix.model import Observation, digest, to_json
+from mgpu_fix.observe import start, transcript
 from mgpu_fix.observe.command import Command
-from mgpu_fix.observe.compiler import DRIVER, EXTRA, Compiled, Compiler, Lowered, MissingError, Module, told
-from mgpu_fix.observe.device import EXTRA as GPU_EXTRA
-from mgpu_fix.observe.device import Device, Exported
-from mgpu_fix.observe.device import told as on_gpu
-from mgpu_fix.observe.run import DEVICES, OWN, Request, span_or_none
+from mgpu_fix.observe.compiler import MissingError
+from mgpu_fix.observe.machine import Machine, Wanted
+from mgpu_fix.observe.run import DEVICES, OWN, Request
 
-#: how much of the program's own output is kept, in characters
-OUTPUT_TAIL = 4000
 #: the GPU that programs are shown, where none is asked for
 DESCRIBED = next(iter(DEVICES))
-#: a kernel that compiles wherever anything does
-_CONTROL = """
-import jax
-from jax.experimental.pallas import mosaic_gpu as plgpu
-
-def copy(x_ref, o_ref):
-    o_ref[...] = x_ref[...]
-
-x = jax.ShapeDtypeStruct((128,), "float32")
-jax.jit(plgpu.kernel(copy, out_type=x)).trace(x)
-"""
 #: reruns with one more environment variable set, before it is taken for a program that sets them for ever
 PRESETS = 6
 
@@ -103,13 +76,8 @@ class Observer:
         self._slowest = 0.0
         self._running = False
         self._cleared = 0
-        #: what its kernels are lowered to as the program stands
-        self._standing: frozenset[str] | None = None
-        self._device: Device | None = None
-        self._no_device = ""
-        self._compiler: Compiler | None = None
-        #: by GPU, why kernels cannot be compiled for it, empty where they can
-        self._unable: dict[str, str] = {}
+        #: what becomes of what kernels are lowered to
+        self.machine = Machine(self)
         self.runs = 0
 
     def __enter__(self) -> "Observer":
@@ -230,7 +198,8 @@ class Observer:
         if program != self._program:
             environment = program.command.environment if program.command else ()
             self._preset = {name: value for name, value in environment if name not in OWN}
-            self._program, self._skip, self._slowest, self._standing = program, (), 0.0, None
+            self._program, self._skip, self._slowest = program, (), 0.0
+            self.machine.forget()
         for _ in range(PRESETS + 1):
             observation, preset = self._observe(program, texts or {}, draws)
             if not preset:
@@ -240,9 +209,13 @@ class Observer:
 
     def _observe(
         self, program: Program, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None
-    ) -> tuple[Observation, dict[str, str]]:
+    ) -> tuple[Observation, Mapping[str, str]]:
         version = self.jax
-        gpu = self._gpu(program)
+        wanted = Wanted(program.arch, program.device, program.timeout)
+        try:
+            gpu = self.machine.gpu_for(wanted)
+        except MissingError as e:
+            raise ObserverError(str(e)) from None
         arch = program.arch or (gpu.arch if gpu else DESCRIBED)
         self.runs += 1
         folder = Path(self.folder, f"run-{self.runs}")
@@ -269,24 +242,28 @@ class Observer:
             skip=self._skip,
             preset=self._preset,
             cold=program.cold or bool(self._preset),
-            keep_modules=self._may_compile(arch) or gpu is not None,
-            # As it stands a kernel fails, or nobody asks what it computes.
-            export=gpu is not None and self._standing is not None,
+            keep_modules=self.machine.may_compile(arch) or gpu is not None,
+            export=gpu is not None and self.machine.knows_program,
         )
         started = time.monotonic()
         answer = self._ask(request)
         seconds = time.monotonic() - started
         self._slowest = self._slowest or seconds
-        seen = self._gather(folder, answer, version, arch, seconds, request.timeout)
+        seen = transcript.read(folder, answer, version, f"described {arch}", seconds, request.timeout)
         observation = seen.observation
-        if seen.lowered and not seen.preset and not self._unable.get(arch):
-            observation = self._compiled(observation, seen.lowered, program)
+        large = tuple(c.label for c in observation.calls if any("too large" in n.why for n in c.numbers))
+        self._skip = tuple(dict.fromkeys((*self._skip, *large)))
+        if seen.lowered and not seen.preset and self.machine.may_compile(arch):
+            observation = self.machine.compiled(observation, seen.lowered, wanted)
         if gpu and not seen.preset:
-            names = frozenset(name for kernel in seen.lowered.values() for name in kernel.names)
-            self._standing = names if self._standing is None else self._standing
-            changed = [call for call in seen.exported if not self._standing.issuperset(call.modules)]
-            observation = on_gpu(observation, gpu.run(changed, folder, program.timeout), gpu)
+            observation = self.machine.ran(observation, seen.lowered, seen.exported, gpu, program.timeout)
         return observation, seen.preset
+
+    def lowered(self, code: str, folder: str, export: bool) -> None:
+        """Run ``code``, and leave what its kernels are lowered to in ``folder``. Raises ObserverError."""
+        # It may be the first that the server is asked for.
+        self._greeting()
+        self._ask(Request(Command("code", code), folder, draws=(), keep_modules=True, export=export))
 
     def _ask(self, request: Request) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
@@ -296,223 +273,6 @@ class Observer:
         answer = self._read()
         self._running = False
         return answer
-
-    def _gather(
-        self, folder: Path, answer: dict[str, Any], version: str, arch: str, seconds: float, limit: float
-    ) -> "_Seen":
-        calls: dict[int, KernelCall] = {}
-        lowered: dict[int, Lowered] = {}
-        failures: list[Failure] = []
-        declared: list[Function] = []
-        end: dict[str, Any] = {}
-        preset: dict[str, str] = {}
-        callables: tuple[str, ...] = ()
-        checks: tuple[Check, ...] = ()
-        loaded: tuple[str, ...] = ()
-        referred: tuple[Referred, ...] = ()
-        exported: tuple[Exported, ...] = ()
-        others, children = 0, False
-        for kind, value in _events(folder / "events.jsonl"):
-            match kind:
-                case "failure":
-                    failures.append(replace(from_json(Failure, value), jax=version))
-                case "uncaught":
-                    failures[value] = replace(failures[value], caught=False)
-                case "amended":
-                    number, facts = value
-                    failures[number] = replace(failures[number], facts=from_json(Facts, facts))
-                case "call":
-                    call = from_json(KernelCall, value)
-                    calls[call.number] = call
-                case "lowered":
-                    number, names, caught = value
-                    lowered[number] = Lowered(tuple(names), caught)
-                case "exported":
-                    exported = tuple(from_json(Exported, v) for v in value)
-                case "declared":
-                    declared.append(from_json(Function, value))
-                case "preset":
-                    preset.update(value)
-                case "callable":
-                    callables = tuple(value)
-                case "others":
-                    others = value
-                case "checks":
-                    checks = tuple(from_json(Check, v) for v in value)
-                case "loaded":
-                    loaded = tuple(value)
-                case "children":
-                    children = True
-                case "referred":
-                    referred = tuple(from_json(Referred, v) for v in value)
-                case "end":
-                    end = value
-        output = ""
-        with contextlib.suppress(OSError):
-            output = (folder / "output.txt").read_text(errors="replace")[-OUTPUT_TAIL:]
-        status, reason = end.get("status", "crashed"), end.get("reason", "")
-        if not end:
-            if "timeout" in answer:
-                status, reason = "timeout", f"it did not end within {limit:.0f} s; --timeout gives it more"
-            elif "interrupted" in answer:
-                reason = "it was interrupted"
-            elif "signal" in answer:
-                reason = f"signal {answer['signal']} ended it"
-            else:
-                reason = f"it ended the interpreter with code {answer.get('exit')}"
-        observation = Observation(
-            status=status,
-            calls=tuple(calls.values()),
-            failures=tuple(failures),
-            reason=reason,
-            span=span_or_none(end.get("span")),
-            exit_code=end.get("exit_code"),
-            output=output,
-            folder=str(folder),
-            jax=version,
-            device=f"described {arch}",
-            declared=tuple(declared),
-            callables=callables,
-            others=others,
-            checks=checks,
-            loaded=loaded,
-            children=children,
-            referred=referred,
-            seconds=seconds,
-        )
-        large = tuple(c.label for c in calls.values() if any("too large" in n.why for n in c.numbers))
-        self._skip = tuple(dict.fromkeys((*self._skip, *large)))
-        return _Seen(observation, preset, lowered, exported)
-
-    # ------------------------------------------------------------------ the GPU
-
-    def unable_to_run(self) -> str:
-        """Why no kernel can be run on a GPU here, and what to do; empty where one can. It is tried."""
-        if self._device is None and not self._no_device:
-            device = Device(Path(self.folder), self.python)
-            try:
-                device.find(self._exported_control)
-                self._device = device
-            except (MissingError, OSError) as e:
-                self._no_device = str(e) or "no kernel runs on it"
-        return self._no_device
-
-    @property
-    def gpu(self) -> str:
-        """Name of the GPU that kernels can run on, empty where there is none."""
-        return "" if self.unable_to_run() or self._device is None else f"{self._device.name} ({self._device.arch})"
-
-    def _gpu(self, program: Program) -> Device | None:
-        """Where a program's kernels are to run. Raises ObserverError where that is asked for and cannot be."""
-        if program.device == "cpu":
-            return None
-        why = self.unable_to_run()
-        if not why and self._device and program.arch not in ("", self._device.arch):
-            why = f"it is {self._device.arch}, and --arch says {program.arch}"
-        if why and program.device == "gpu":
-            raise ObserverError(f"kernels cannot run on a GPU here: {why}")
-        return None if why else self._device
-
-    def _exported_control(self) -> tuple[Path, Path]:
-        """A kernel that copies its operand, and the operand. Raises MissingError, and ObserverError."""
-        # It is the first that the server is asked for where nothing was run yet.
-        self._greeting()
-        folder = Path(self.folder, "exported")
-        folder.mkdir()
-        self._ask(Request(Command("code", _CONTROL), str(folder), draws=(), keep_modules=True, export=True))
-        (folder / "operand.float32.npy").write_bytes(_ramp(128))
-        exported = next(folder.glob("*.exported"), None)
-        if exported is None:
-            raise MissingError(f"JAX exports no kernel; {GPU_EXTRA}")
-        return exported, folder / "operand.float32.npy"
-
-    # ------------------------------------------------------------------ compiling
-
-    def unable_to_compile(self, arch: str) -> str:
-        """Why kernels cannot be compiled for ``arch`` here, and what to do; empty if they can. It is tried."""
-        if arch not in self._unable:
-            compiler = self._its_compiler()
-            try:
-                compiler.find()
-                self._unable[arch] = _fault(compiler.compile(self._control(), arch, 60))
-            except (MissingError, OSError) as e:
-                self._unable[arch] = str(e)
-        return self._unable[arch]
-
-    def _compiled(self, observation: Observation, lowered: Mapping[int, Lowered], program: Program) -> Observation:
-        """An observation with what became of its kernels when they were compiled, where that can be done."""
-        names = dict.fromkeys(name for kernel in lowered.values() for name in kernel.names)
-        modules = [Module(Path(observation.folder, f"{name}.module"), name) for name in names]
-        try:
-            compiled = self._its_compiler().compile(modules, program.arch, program.timeout)
-        except OSError:
-            return observation
-        # What is missing here must not be held against a kernel.
-        blamed = {n: c for n, c in compiled.items() if c.resources or not self._is_unable(c.arch)}
-        return told(observation, lowered, blamed)
-
-    def _may_compile(self, arch: str) -> bool:
-        """Whether the parts for it are there and were not found wanting."""
-        if arch not in self._unable:
-            try:
-                self._its_compiler().find()
-            except (MissingError, OSError) as e:
-                self._unable[arch] = str(e)
-        return not self._unable.get(arch)
-
-    def _is_unable(self, arch: str) -> bool:
-        return not self._its_compiler().has_compiled(arch) and bool(self.unable_to_compile(arch))
-
-    def _its_compiler(self) -> Compiler:
-        if self._compiler is None:
-            self._compiler = Compiler(Path(self.folder), self.jax)
-        return self._compiler
-
-    def _control(self) -> list[Module]:
-        """Modules of a program whose kernel is right."""
-        folder = Path(self.folder, "control")
-        if not folder.exists():
-            folder.mkdir()
-            self._ask(Request(Command("code", _CONTROL), str(folder), draws=(), keep_modules=True))
-        return [Module(path, path.stem) for path in folder.glob("*.module")]
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What a run wrote: what is known of it; variables that it wants set before JAX is imported; what its kernels were
-    lowered to and exported as."""
-
-    observation: Observation
-    preset: dict[str, str]
-    lowered: dict[int, Lowered]
-    exported: tuple[Exported, ...]
-
-
-def _ramp(length: int) -> bytes:
-    """Different numbers, as a file of NumPy's."""
-    import numpy as np
-
-    file = io.BytesIO()
-    np.save(file, np.arange(length, dtype=np.float32), allow_pickle=False)
-    return file.getvalue()
-
-
-def _fault(tried: Mapping[str, Compiled]) -> str:
-    """What keeps a kernel that is right from being compiled, and what to do; empty where nothing does."""
-    if not tried:
-        return "a kernel that does nothing does not lower"
-    failed = next((c for c in tried.values() if c.resources is None), None)
-    if failed is None or failed.unknown == DRIVER:
-        return failed.unknown if failed else ""
-    return f"{failed.refusal or failed.unknown}; what it may lack: {EXTRA}"
-
-
-def _events(path: Path) -> Iterator[tuple[str, Any]]:
-    with contextlib.suppress(OSError), open(path, encoding="utf-8") as f:
-        for line in f:
-            # A crash can leave the last line half-written.
-            with contextlib.suppress(ValueError):
-                yield from json.loads(line).items()
 
 
 def _environment() -> dict[str, str]:
