@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mgpu_fix import verify
 from mgpu_fix.catalogue import Rule
@@ -100,7 +100,7 @@ class Account:
 
     def fix(self, step: Step, later: Sequence[Step]) -> Fix:
         """A step as a fix, after which the steps ``later`` came."""
-        verdicts = [v for v in self.verdicts if step.kernels & {v.before.name, v.after.name if v.after else ""}]
+        verdicts = [v for v in self.verdicts if step.kernels & v.names]
         proofs = [(v, v.after) for v in verdicts if v.after]
         level = weakest(level_of(v, after) for v, after in proofs)
         costs = [step.option.candidate.cost]
@@ -212,8 +212,8 @@ def _proof(call: KernelCall, verdict: CallVerdict | None, fixed: bool) -> Proven
         else:
             note = verdict.why
     line, path = (call.span.line, call.span.path) if call.span else (None, "")
-    resources, uncompiled = call.resources, call.uncompiled
-    return ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle, resources, uncompiled)
+    found = ProvenKernel(call.name, line, call.stage, level, inputs, note, path, oracle)
+    return replace(found, resources=call.resources, uncompiled=call.uncompiled, gpu_seconds=call.gpu_seconds)
 
 
 #: proofs in words

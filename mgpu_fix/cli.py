@@ -231,7 +231,12 @@ def apply(
     require: Annotated[VerifiedBy, typer.Option(help="Write only fixes proven at least this well.")] = (
         VerifiedBy.LOWERED
     ),
-    prefer: Annotated[str, typer.Option(metavar="NAME", help="Try the fix of this name first.")] = "",
+    prefer: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Try the fix of this name first; fastest: the one that takes a GPU the least time."
+        ),
+    ] = "",
     max_iterations: Annotated[int, typer.Option(help="Rounds without progress before giving up.", min=1)] = 8,
     golden: GoldenFolder = "",
     update_golden: Annotated[

@@ -19,7 +19,7 @@ from mgpu_fix.observe.client import DESCRIBED
 from mgpu_fix.observe.command import parse
 from mgpu_fix.observe.run import DEVICES
 from mgpu_fix.outcomes import exit_code
-from mgpu_fix.problems import Options
+from mgpu_fix.problems import FASTEST, Options
 from mgpu_fix.repair import Task, carry_out
 from mgpu_fix.report import json as json_report
 from mgpu_fix.report.tell import Teller
@@ -71,6 +71,11 @@ def carried_out(
             why = "--device cpu says so" if task.program.device == "cpu" else running.machine.unable_to_run()
             if why:
                 raise UsageError(f"--require gpu: no kernel runs on a GPU here, since {why}")
+        if task.options.prefer == FASTEST:
+            why = "--device cpu says so" if task.program.device == "cpu" else running.machine.unable_to_run()
+            if why:
+                say(f"mgpu-fix: --prefer {FASTEST}: nothing is timed, since {why}\n", sys.stderr)
+            tasks = [replace(each, program=replace(each.program, timed=not why)) for each in tasks]
         reports = [carry_out(each, running, load(), progress, oracle, accept) for each in tasks]
     return replace(reports[-1], files=tuple(file for each in reports for file in each.files))
 
@@ -198,7 +203,7 @@ def codes(text: str) -> tuple[str, ...]:
 def _check(options: Options) -> None:
     """Raises UsageError or CatalogueError where no rule, no fix or no proof is meant."""
     load().named(",".join((*options.select, *options.ignore)))
-    choices = sorted({choice for rule in load().rules for choice in rule.choices})
+    choices = sorted({choice for rule in load().rules for choice in rule.choices} | {FASTEST})
     if options.prefer and options.prefer not in choices:
         raise UsageError(f"no fix is called {options.prefer}; there are {', '.join(choices)}")
 

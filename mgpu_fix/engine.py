@@ -11,9 +11,10 @@ from typing import Protocol
 from mgpu_fix import verify
 from mgpu_fix.account import BY, Account, Diagnosis, Outcome, Step, Way, first_line, level_of
 from mgpu_fix.catalogue import Catalogue
-from mgpu_fix.levels import VerifiedBy
-from mgpu_fix.model import Candidate, Check, Edit, Fix, Observation, digest
+from mgpu_fix.levels import VerifiedBy, weakest
+from mgpu_fix.model import Candidate, Check, Edit, Fix, Observation, digest, duration
 from mgpu_fix.problems import (
+    FASTEST,
     KEPT,
     SEEN,
     Option,
@@ -31,6 +32,8 @@ from mgpu_fix.source import Overlap, SourceError, SourceFile, merge_edits
 
 #: how a run ends that proves nothing
 _UNSEEN = ("timeout", "crashed", "blocked")
+#: how much less time another fix must take to be worth it; two runs of one kernel differ by some of it
+_WORTH = 0.97
 
 
 class Runner(Protocol):
@@ -63,6 +66,16 @@ def _taken(steps: Sequence[Step], kernel: str) -> list[tuple[frozenset[str], str
     return [(step.marks, step.option.candidate.title) for step in steps if kernel in step.kernels]
 
 
+@dataclass(frozen=True)
+class _Found:
+    """Where a search ends: the texts, their run, the steps that led there, and the run that has the numbers."""
+
+    texts: dict[str, SourceFile]
+    last: Observation
+    steps: list[Step]
+    baseline: Observation
+
+
 class Engine:
     """Repairs one program. ``sources`` are the files that may be edited, by real path."""
 
@@ -89,6 +102,8 @@ class Engine:
         #: steps that were proven, and asked about; and those of them that nobody wants
         self._asked: dict[tuple[frozenset[str], str], bool] = {}
         self._declined: list[_Ban] = []
+        #: steps in whose place others are timed
+        self._outpaced: list[_Ban] = []
 
     def diagnose(self) -> Outcome:
         """Run once and say what fails; try nothing."""
@@ -124,20 +139,81 @@ class Engine:
             excluded = dict.fromkeys({*mark_counts(self.first, self.catalogue)}.difference(only), "not asked for")
         excluded |= self._hopeless()
         while True:
-            texts, last, steps = self._search(excluded)
-            ban = self._unproven(steps, last)
+            found = self._proven(excluded)
+            if self.options.prefer == FASTEST:
+                found = self._fastest(found, excluded)
+            unwanted = self._unwanted(found.steps, found.last)
+            if unwanted is None:
+                break
+            self._declined.append(unwanted)
+            self._outpaced = []
+        left = self._problems(found.last, found.texts, excluded, found.steps)
+        return self._outcome(found.texts, found.last, found.steps, left)
+
+    def _proven(self, excluded: Mapping[str, str]) -> _Found:
+        """A search whose every step ends in proven kernels."""
+        while True:
+            found = self._search(excluded)
+            ban = self._unproven(found.steps, found.last)
             if ban is None:
-                unwanted = self._unwanted(steps, last)
-                if unwanted is None:
-                    break
-                self._declined.append(unwanted)
-                continue
+                return found
             # Another fix gets its turn in the chain of an unproven kernel. Where none is left the whole chain goes,
             # step by step from its end; what the others need is found again without it.
             last_step = ban.step
             again = self._banned(ban.after or (), last_step.problem, last_step.option.candidate)
             self._bans.append(replace(ban, after=None) if again else ban)
-        return self._outcome(texts, last, steps, self._problems(last, texts, excluded, steps))
+
+    def _fastest(self, found: _Found, excluded: Mapping[str, str]) -> _Found:
+        """``found``, with another fix in the place of each step where one is proven as well and takes less time."""
+        done: set[frozenset[str]] = set()
+        while step := next((s for s in found.steps if s.marks not in done and self._seconds(found, s)), None):
+            done.add(step.marks)
+            options, before, best = step.problem.options, list(self._outpaced), step
+            for way in options:
+                title = way.candidate.title
+                if title == step.option.candidate.title or not step.option.applicability.allows(way.applicability):
+                    continue
+                bans = list(self._bans)
+                self._outpaced = [*before, *_all_but(title, step)]
+                rival = self._proven(excluded)
+                mine = next(
+                    (s for s in rival.steps if s.option.candidate.title == title and s.marks & step.marks), None
+                )
+                if mine and self._is_faster(rival, mine, found, best):
+                    found, best = rival, mine
+                else:
+                    self._bans = bans
+            self._outpaced = before if best is step else [*before, *_all_but(best.option.candidate.title, step)]
+        self.baseline = found.baseline
+        return found
+
+    def _is_faster(self, rival: _Found, mine: Step, found: _Found, step: Step) -> bool:
+        """Whether ``mine`` in ``rival`` leaves no more than ``step`` in ``found`` and is proven as well, in less
+        time."""
+        left, had = (mark_counts(f.last, self.catalogue) for f in (rival, found))
+        level, least = self._level(rival, mine), self._level(found, step)
+        now, was = self._seconds(rival, mine), self._seconds(found, step)
+        if left - had or not level.satisfies(least) or now is None or was is None:
+            return False
+        slower, longer, shorter = (step, was, now) if now < was * _WORTH else (mine, now, was)
+        told = f"proven, too, and takes {duration(longer)} on the GPU, the one that is kept {duration(shorter)}"
+        self._known.note(slower.problem, slower.option.candidate, told)
+        return slower is step
+
+    def _level(self, found: _Found, step: Step) -> VerifiedBy:
+        """What proves the kernels of a step."""
+        return weakest(level_of(v, v.after) for v in self._verdicts_on(found, step) if v.after)
+
+    def _seconds(self, found: _Found, step: Step) -> float | None:
+        """What the kernels of a step take on the GPU, None where that is not known of all."""
+        calls = [v.after for v in self._verdicts_on(found, step)]
+        times = [call.gpu_seconds for call in calls if call is not None and call.gpu_seconds is not None]
+        return sum(times) if times and len(times) == len(calls) else None
+
+    def _verdicts_on(self, found: _Found, step: Step) -> list[verify.CallVerdict]:
+        """Verdicts on the kernels of a step."""
+        verdicts = verify.judge(found.baseline, found.last, self.compare, self.golden)
+        return [v for v in verdicts if step.kernels & v.names]
 
     def _hopeless(self) -> dict[str, str]:
         """Marks of failures that no fix can be proven for, and why."""
@@ -159,7 +235,7 @@ class Engine:
 
     def _banned(self, steps: Sequence[Step], problem: Problem, candidate: Candidate) -> str:
         """Why a candidate is not to be taken behind ``steps``; empty if it may be."""
-        bans = (b for b in (*self._declined, *self._bans) if b.forbids(problem, candidate, steps))
+        bans = (b for b in (*self._declined, *self._outpaced, *self._bans) if b.forbids(problem, candidate, steps))
         return next((ban.reason for ban in bans), "")
 
     def _account(self, last: Observation) -> Account:
@@ -200,7 +276,7 @@ class Engine:
 
     # ------------------------------------------------------------------ search
 
-    def _search(self, excluded: Mapping[str, str]) -> tuple[dict[str, SourceFile], Observation, list[Step]]:
+    def _search(self, excluded: Mapping[str, str]) -> _Found:
         texts, last = dict(self.originals), self.first
         self.baseline = self.first
         steps: list[Step] = []
@@ -220,7 +296,7 @@ class Engine:
                 break
             idle = 0 if len(last.failures) < fewest else idle + 1
             fewest = min(fewest, len(last.failures))
-        return texts, last, steps
+        return _Found(texts, last, steps, self.baseline)
 
     def _groups(self, problems: list[Problem]) -> Iterator[list[tuple[Problem, Option]]]:
         """What to try next: every problem's first untried fix together, then each fix alone.
@@ -407,6 +483,12 @@ class Engine:
                 why = f" ({verdict.after.uncompiled})" if verdict.after.uncompiled else ""
                 return f"{kernel} is proven by {BY[level]} only{why}, --require {least.value} asks for more"
         return ""
+
+
+def _all_but(title: str, step: Step) -> list[_Ban]:
+    """Bans on all ways to answer a step's problem but one."""
+    others = [o for o in step.problem.options if o.candidate.title != title]
+    return [_Ban(replace(step, option=o), "another fix takes its turn on the GPU", None) for o in others]
 
 
 def _failing(observation: Observation) -> tuple[Check, ...]:

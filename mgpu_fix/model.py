@@ -314,8 +314,9 @@ class Resources:
 class KernelCall:
     """One (kernel, avals) that the program called. ``stage`` is where its real trace stops, ``run`` where nothing stops
     it; ``unwritten`` are outputs (by index) that nothing in it writes to. ``number`` tells apart calls that differ in
-    what the kernel closes over. ``resources`` is None where it was not compiled, or ``uncompiled`` says
-    why. ``gpu_fault`` is how it ends on the GPU, empty where it does not fail there.
+    what the kernel closes over. ``resources`` is None where it was not compiled, or ``uncompiled`` says why.
+    ``gpu_fault`` is how it ends on the GPU, empty where it does not fail there, ``gpu_seconds`` what it takes there,
+    where it was timed.
     """
 
     name: str
@@ -332,6 +333,7 @@ class KernelCall:
     resources: Resources | None = None
     uncompiled: str = ""
     gpu_fault: str = ""
+    gpu_seconds: float | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -501,7 +503,8 @@ class Remaining:
 class ProvenKernel:
     """A kernel call in the final text and what proves it; ``inputs`` tells which inputs the proof used, ``oracle`` what
     its numbers are equal to, None where they were held against nothing, ``resources`` what it takes where it was
-    compiled, ``uncompiled`` why it was not where that was tried."""
+    compiled, ``uncompiled`` why it was not where that was tried, ``gpu_seconds`` what it takes on the GPU where it was
+    timed there."""
 
     name: str
     line: int | None
@@ -513,6 +516,7 @@ class ProvenKernel:
     oracle: Oracle | None = None
     resources: Resources | None = None
     uncompiled: str = ""
+    gpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -544,6 +548,12 @@ class Report:
     runs: int = 0
     version: int = 1
     tool: dict[str, str] = field(default_factory=dict)
+
+
+def duration(seconds: float) -> str:
+    """A short time as people write it."""
+    scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e-3, "ms")) if seconds >= s), (1e-6, "µs"))
+    return f"{seconds / scale:.3g} {unit}"
 
 
 def digest(data: bytes) -> str:

@@ -1,6 +1,7 @@
 """What fails in a run, the rule that knows it, and what can be tried against it. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -14,6 +15,8 @@ from mgpu_fix.source import Overlap, SourceError, SourceFile, offset_before
 #: outcome of a candidate that a run approved of, and of one that needs none
 KEPT = "kept"
 SEEN = "it leads back to a text that was tried"
+#: what to prefer instead of a fix of some name: of those that are proven, the one whose kernels take the least time
+FASTEST = "fastest"
 
 
 #: a file and a place in it; None where that is not known, or not the same as before
@@ -198,13 +201,9 @@ def places_of(
     return places
 
 
-def mark_counts(observation: Observation, catalogue: Catalogue) -> dict[str, int]:
+def mark_counts(observation: Observation, catalogue: Catalogue) -> Counter[str]:
     """How often each mark occurs among the failures of a run."""
-    counts: dict[str, int] = {}
-    for failure in observation.failures:
-        mark = mark_of(failure, catalogue.match(failure))
-        counts[mark] = counts.get(mark, 0) + 1
-    return counts
+    return Counter(mark_of(failure, catalogue.match(failure)) for failure in observation.failures)
 
 
 def _loses_comment(source: SourceFile, candidate: Candidate) -> bool:

@@ -68,6 +68,11 @@ class CallVerdict:
     oracle: Oracle = Oracle.ORIGINAL
     on_gpu: bool = False
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What the kernel is called before and after."""
+        return frozenset(call.name for call in (self.before, self.after) if call is not None)
+
 
 @dataclass(frozen=True)
 class Golden:

@@ -107,6 +107,18 @@ def test_outputs_come_back_to_the_operands_that_they_are_of(tmp_path: Path) -> N
     assert gpu.run([again], tmp_path, 10) == {4: ran[0]} and gpu.asked == 1
 
 
+def test_a_kernel_is_timed_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "m.module").write_bytes(b"")
+    answer = {"name": "H100", "arch": "9.0", "outputs": [["1"], ["2"], ["3"]]}
+    gpu = Answering(tmp_path, answer, {**answer, "seconds": 2e-6})
+    assert gpu.run([CALL], tmp_path, 10)[0].seconds is None
+    gpu.timed = True
+    ran = gpu.run([CALL], tmp_path, 10)
+    assert (ran[0].seconds, gpu.asked) == (2e-6, 2)
+    seen = Observation("ok", (call(Numbers("known", "in", ("o",))),))
+    assert told(seen, ran, gpu).calls[0].gpu_seconds == 2e-6
+
+
 def test_a_fault_is_the_kernels_and_what_is_missing_is_not(tmp_path: Path) -> None:
     (tmp_path / "m.module").write_bytes(b"")
     fault = {"name": "H100", "arch": "9.0", "outputs": [], "fault": "illegal memory access"}
@@ -122,6 +134,9 @@ def test_a_fault_is_the_kernels_and_what_is_missing_is_not(tmp_path: Path) -> No
         ("import os; os._exit(3)", {"fault": "it ended with status 3"}),
         ("import os; os.kill(os.getpid(), 9)", {"unusable": "signal 9 ended it"}),
         ("import time; time.sleep(60)", {"fault": "it does not come to its end within 1 s"}),
+        # What it computed is known, only not how long it takes.
+        ('import time; print(\'{"outputs": [["o"]]}\', flush=True); time.sleep(60)', {"outputs": [["SCRATCH/o"]]}),
+        ('import os; print(\'{"outputs": [["o"]]}\', flush=True); os.abort()', {"outputs": [["SCRATCH/o"]]}),
     ],
 )
 def test_how_the_process_of_a_kernel_ends_is_a_verdict(

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from mgpu_fix.catalogue import load
+from mgpu_fix.commands import carried_out
 from mgpu_fix.levels import VerifiedBy
 from mgpu_fix.model import FileReport, Report
 from mgpu_fix.observe import Observer, ObserverError, Program, machine
@@ -86,6 +87,21 @@ def test_the_process_runs_what_it_is_given(tmp_path: Path) -> None:
         twice, total = (load(Path(f)) for f in files)
         assert twice.dtype == x.dtype and (twice == operand * 2).all()
         assert total == operand.astype(np.float32).sum()
+
+
+def test_the_process_times_what_it_runs(tmp_path: Path) -> None:
+    import jax
+
+    x = np.arange(4, dtype=np.float32)
+    slow = exported(tmp_path, lambda a: jax.lax.fori_loop(0, 2_000_000, lambda i, v: v * 0.999 + i, a), x)
+    cpu = Device(tmp_path, sys.executable, "cpu")
+    operands = [[file(tmp_path, "x", x)]]
+    assert "seconds" not in cpu._work(slow, operands, 60)
+    cpu.timed = True
+    longer = cpu._work(slow, operands, 60)
+    shorter = cpu._work(exported(tmp_path, lambda a: a + 1, x), operands, 60)
+    assert len(longer["outputs"]) == 1
+    assert 0 < shorter["seconds"] < longer["seconds"] < 60
 
 
 def test_a_control_that_copies_lets_it_be_used(tmp_path: Path) -> None:
@@ -180,6 +196,68 @@ def test_a_fix_that_fails_on_the_gpu_is_not_written(
     _, left = repair(compute)
     assert left.status == "unfixed" and script.read_bytes() == before
     assert any(why in item.reason for item in left.remaining), left.remaining
+
+
+WARPS = """\
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+def body(x_ref, o_ref):
+    @plgpu.warp_map
+    def _(warp_id):
+        @pl.when(warp_id == 0)
+        def _():
+            o_ref[...] = x_ref[...] + 1
+
+
+x = jnp.linspace(-1.0, 1.0, 128)
+plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))(x)
+"""
+
+
+@pytest.mark.parametrize(("prefer", "hoist", "loops"), [("", 1, True), ("fastest", 1, False), ("fastest", 9, True)])
+def test_the_fix_that_the_gpu_is_done_with_first_is_written(
+    script: Path, monkeypatch: pytest.MonkeyPatch, prefer: str, hoist: float, loops: bool
+) -> None:
+    import jax
+
+    if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 11):
+        pytest.skip("this JAX interprets no warp-level regions")
+
+    class Clocked(MadeUp):
+        ran: ClassVar = []
+
+        @staticmethod
+        def compute(operand: np.ndarray) -> np.ndarray:
+            return operand + 1
+
+        def _work(self, exported: Path, sets: Any, seconds: float) -> dict[str, Any]:
+            answer = super()._work(exported, sets, seconds)
+            # A loop over elements takes ``scf.for``.
+            module = next(exported.parent.glob("*.module")).read_bytes()
+            takes = {"seconds": 3e-6 if b"scf.for" in module else hoist * 1e-6}
+            return answer | takes if self.timed else answer
+
+    monkeypatch.setattr(machine, "Device", Clocked)
+    script.write_text(WARPS)
+    task = Task((str(script),), options=Options(prefer=prefer), program=Program("", device="gpu"))
+    with Observer() as observer:
+        report = carried_out([task], observer)
+    [fixed] = report.files
+    assert fixed.status == "fixed", fixed
+    assert ("fori_loop" in script.read_text() or "pl.loop" in script.read_text()) is loops
+    times = [kernel.gpu_seconds for kernel in fixed.kernels]
+    assert times == ([3e-6 if loops else hoist * 1e-6] if prefer else [None])
+
+
+def test_without_a_gpu_nothing_is_timed_and_that_is_said(script: Path) -> None:
+    command = [sys.executable, "-m", "mgpu_fix", "apply", "--device", "cpu", "--prefer", "fastest", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == "mgpu-fix: --prefer fastest: nothing is timed, since --device cpu says so\n"
+    assert done.returncode == 0 and "1 fixed" in done.stdout
 
 
 def test_asking_for_a_gpu_where_there_is_none_is_an_error(observer: Observer, script: Path) -> None:

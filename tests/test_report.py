@@ -50,7 +50,7 @@ def test_the_text_tells_what_failed_how_it_was_proven_and_what_remains() -> None
 k.py: 1 fixed, 1 left
   MGF401 kernel-returns-value, line 8, kernel double
     Store the returned value into `o_ref` [safe, proven by the interpreter's numbers]
-    tried and undone: Delete it: double computes something else: 3, not 2
+    tried, not kept: Delete it: double computes something else: 3, not 2
 
 {DIFF}
   proof double: {proof} means

@@ -41,7 +41,7 @@ class Program:
     GPU that the program sees and its kernels are compiled for; where it is empty, each is compiled for what it uses.
     ``reference`` names a function to hold the numbers against, within ``rtol`` and ``atol``. ``device`` says where
     fixed kernels run: ``cpu`` nowhere but in the interpreter, ``gpu`` on this machine's GPU, too, ``auto`` as ``gpu``
-    where there is one.
+    where there is one. ``timed`` says to time them there.
     """
 
     path: str
@@ -57,6 +57,7 @@ class Program:
     rtol: float | None = None
     atol: float | None = None
     device: str = "cpu"
+    timed: bool = False
 
 
 class Observer:
@@ -211,7 +212,7 @@ class Observer:
         self, program: Program, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None
     ) -> tuple[Observation, Mapping[str, str]]:
         version = self.jax
-        wanted = Wanted(program.arch, program.device, program.timeout)
+        wanted = Wanted(program.arch, program.device, program.timeout, program.timed)
         try:
             gpu = self.machine.gpu_for(wanted)
         except MissingError as e:
@@ -256,7 +257,7 @@ class Observer:
         if seen.lowered and not seen.preset and self.machine.may_compile(arch):
             observation = self.machine.compiled(observation, seen.lowered, wanted)
         if gpu and not seen.preset:
-            observation = self.machine.ran(observation, seen.lowered, seen.exported, gpu, program.timeout)
+            observation = self.machine.ran(observation, seen.lowered, seen.exported, gpu, wanted)
         return observation, seen.preset
 
     def lowered(self, code: str, folder: str, export: bool) -> None:

@@ -50,20 +50,22 @@ class Exported:
 @dataclass(frozen=True)
 class Ran:
     """What became of a call on the GPU: by the digest of its operands the files with its outputs and those for the
-    draw, or its ``fault``; neither where nothing is known of it."""
+    draw, or its ``fault``; neither where nothing is known of it. ``seconds`` is what it takes, where it was timed."""
 
     outputs: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
     fault: str = ""
+    seconds: float | None = None
 
 
 class Device:
     """The GPU of this machine. ``folder`` is private and receives what is computed; ``python`` has the JAX that
-    exported the kernels, and runs them on ``platform``."""
+    exported the kernels, and runs them on ``platform``. ``timed`` says to time them, too."""
 
     def __init__(self, folder: Path, python: str, platform: str = "cuda") -> None:
         self.folder, self.python, self.platform = folder, python, platform
         self.name = self.arch = ""
-        self._ran: dict[tuple[tuple[str, ...], tuple[Given, ...]], Ran] = {}
+        self.timed = False
+        self._ran: dict[tuple[tuple[str, ...], tuple[Given, ...], bool], Ran] = {}
 
     def find(self, control: Callable[[], tuple[Path, Path]]) -> None:
         """See whether kernels run here: ``control`` gives one that copies its operand, and that operand. Raises
@@ -93,7 +95,7 @@ class Device:
         """What becomes of each call, by its number; files are in ``folder``, and ``seconds`` bounds each kernel."""
         found = {}
         for call in exported:
-            key = call.modules, tuple(replace(g, operands=(), draw=()) for g in call.given)
+            key = call.modules, tuple(replace(g, operands=(), draw=()) for g in call.given), self.timed
             if key not in self._ran and self.suits(folder / f"{name}.module" for name in call.modules):
                 self._ran[key] = self._run(call, folder, seconds)
             if key in self._ran:
@@ -106,14 +108,16 @@ class Device:
         if "fault" in answer or "outputs" not in answer:
             return Ran({}, answer.get("fault", ""))
         outputs = iter(answer["outputs"])
-        return Ran({g.inputs: (tuple(next(outputs)), tuple(next(outputs)) if g.draw else ()) for g in call.given})
+        found = {g.inputs: (tuple(next(outputs)), tuple(next(outputs)) if g.draw else ()) for g in call.given}
+        return Ran(found, seconds=answer.get("seconds"))
 
     def _work(self, exported: Path, sets: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
         """The worker's answer, with whole paths of its files."""
         scratch = self.folder / f"gpu-{secrets.token_hex(4)}"
         scratch.mkdir()
         module = "mgpu_fix.observe.device_worker"
-        command = [self.python, "-P", start.__file__, module, str(exported), str(seconds), json.dumps(sets)]
+        given = [str(exported), str(seconds), json.dumps(sets), str(int(self.timed))]
+        command = [self.python, "-P", start.__file__, module, *given]
         with open(scratch / "said.txt", "wb") as said:
             process = subprocess.Popen(
                 command,
@@ -124,23 +128,26 @@ class Device:
                 env=_environment(self.platform),
                 start_new_session=True,
             )
+        late = ""
         try:
             out, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            return {"fault": f"it does not come to its end within {seconds:.0f} s"}
+            late = f"it does not come to its end within {seconds:.0f} s"
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-        return _answer(process.returncode, out.decode(errors="replace"), scratch)
+                out, _ = process.communicate()
+        return _answer(process.returncode, out.decode(errors="replace"), scratch, late)
 
 
-def _answer(code: int, out: str, scratch: Path) -> dict[str, Any]:
-    """What a worker that ended with ``code`` said."""
+def _answer(code: int, out: str, scratch: Path, late: str) -> dict[str, Any]:
+    """What a worker that ended with ``code`` said. One that was ``late``, but only with its timing, said enough."""
     try:
         answer: dict[str, Any] = json.loads(out.strip().rpartition("\n")[2])
     except ValueError:
+        if late:
+            return {"fault": late}
         if code in (-signal.SIGKILL, -signal.SIGALRM):
             # A kill comes from outside.
             return {"unusable": f"signal {-code} ended it"}
@@ -163,7 +170,7 @@ def told(observation: Observation, ran: Mapping[int, Ran], device: Device) -> Ob
     for call in observation.calls:
         found = ran.get(call.number, Ran({}))
         numbers = tuple(with_outputs(n, found) for n in call.numbers)
-        calls.append(replace(call, numbers=numbers, gpu_fault=found.fault))
+        calls.append(replace(call, numbers=numbers, gpu_fault=found.fault, gpu_seconds=found.seconds))
     name = f"{device.name} ({device.arch})"
     return replace(observation, calls=tuple(calls), device=name if ran else observation.device)
 

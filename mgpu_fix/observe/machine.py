@@ -51,11 +51,12 @@ class Host(Protocol):
 @dataclass(frozen=True)
 class Wanted:
     """What is asked of a program's kernels: to be compiled for ``arch``, where that is not empty, and to run on a GPU
-    at all (``cpu``, ``gpu``, ``auto``); ``seconds`` bounds each of both."""
+    at all (``cpu``, ``gpu``, ``auto``), and to be ``timed`` there; ``seconds`` bounds each of both."""
 
     arch: str
     device: str
     seconds: float
+    timed: bool = False
 
 
 class Machine:
@@ -115,13 +116,14 @@ class Machine:
         lowered: Mapping[int, Lowered],
         exported: Sequence[Exported],
         gpu: Device,
-        seconds: float,
+        wanted: Wanted,
     ) -> Observation:
         """An observation with what became of those of its kernels on ``gpu`` that are not as they were at first."""
         names = frozenset(name for kernel in lowered.values() for name in kernel.names)
         self._standing = names if self._standing is None else self._standing
         changed = [call for call in exported if not self._standing.issuperset(call.modules)]
-        return device.told(observation, gpu.run(changed, Path(observation.folder), seconds), gpu)
+        gpu.timed = wanted.timed
+        return device.told(observation, gpu.run(changed, Path(observation.folder), wanted.seconds), gpu)
 
     def _exported_control(self) -> tuple[Path, Path]:
         """A kernel that copies its operand, and the operand. Raises MissingError, and what the host raises."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mgpu_fix.levels import Oracle, VerifiedBy
-from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, Resources
+from mgpu_fix.model import FileReport, Fix, ProvenKernel, Remaining, Report, Resources, duration
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _STATUS = {"clean": "green", "fixed": "green", "partial": "yellow", "unfixed": "red", "blocked": "red"}
@@ -77,7 +77,7 @@ class TextReport:
             yield f"    cost: {fix.cost}"
         for tried in fix.tried:
             if tried.outcome != "kept":
-                yield f"    tried and undone: {tried.title}: {tried.outcome}"
+                yield f"    tried, not kept: {tried.title}: {tried.outcome}"
 
     def _diff_line(self, line: str) -> str:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
@@ -96,6 +96,8 @@ class TextReport:
         if kernel.uncompiled:
             lowers += f", but {kernel.uncompiled}"
         text = f"{kernel.inputs}; {self._compiled(kernel.resources) or lowers}"
+        if kernel.gpu_seconds is not None:
+            text += f"; {duration(kernel.gpu_seconds)} on the GPU"
         if kernel.oracle:
             text += f"; equal to {_ORACLE[kernel.oracle]}"
         elif kernel.note:
