@@ -102,7 +102,7 @@ class Account:
         """A step as a fix, after which the steps ``later`` came."""
         verdicts = [v for v in self.verdicts if step.kernels & v.names]
         proofs = [(v, v.after) for v in verdicts if v.after]
-        level = weakest(level_of(v, after) for v, after in proofs)
+        level = weakest(level_of(v, v.after) for v in verify.telling(verdicts) if v.after)
         costs = [step.option.candidate.cost]
         if not any(step.kernels & other.kernels for other in later):
             costs += [verify.takes_more(v.before, after) for v, after in proofs]

@@ -202,11 +202,11 @@ class Engine:
 
     def _level(self, found: _Found, step: Step) -> VerifiedBy:
         """What proves the kernels of a step."""
-        return weakest(level_of(v, v.after) for v in self._verdicts_on(found, step) if v.after)
+        return weakest(level_of(v, v.after) for v in verify.telling(self._verdicts_on(found, step)) if v.after)
 
     def _seconds(self, found: _Found, step: Step) -> float | None:
         """What the kernels of a step take on the GPU, None where that is not known of all."""
-        calls = [v.after for v in self._verdicts_on(found, step)]
+        calls = [v.after for v in verify.telling(self._verdicts_on(found, step))]
         times = [call.gpu_seconds for call in calls if call is not None and call.gpu_seconds is not None]
         return sum(times) if times and len(times) == len(calls) else None
 
@@ -456,6 +456,7 @@ class Engine:
             f = next((f for f in last.failures if f.kernel == kernel and not f.caught), None)
             ends = f"stops with {f.type}: {first_line(f.message)}" if f else "is never called; name it with --call"
             return f"{kernel} {ends}"
+        telling = verify.telling(mine)
         for verdict in mine:
             assert verdict.after is not None
             if verdict.after.failures:
@@ -470,6 +471,8 @@ class Engine:
                 return f"{kernel} does not come to its end: {verify.fault(verdict.after)}"
             if verdict.after.unwritten or verdict.hollow:
                 return f"{kernel} then has an output that nothing writes to"
+            if verdict not in telling:
+                continue
             doubt = verify.doubt(verdict.after)
             if doubt and not self.options.unsafe:
                 return f"its numbers prove nothing, since {doubt}"

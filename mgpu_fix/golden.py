@@ -68,6 +68,8 @@ def draft(first: Observation, again: Observation, compare: verify.Compare) -> Dr
         if verdict.lost or doubt or empty:
             why = verdict.lost or doubt or "it has an output that nothing writes to"
             return Draft(refused=f"{call.name} gives no numbers to rely on: {why}")
+        if call.batched:
+            continue
         if verdict.agrees:
             calls.append((call, verdict.oracle))
         else:

@@ -316,7 +316,7 @@ class KernelCall:
     it; ``unwritten`` are outputs (by index) that nothing in it writes to. ``number`` tells apart calls that differ in
     what the kernel closes over. ``resources`` is None where it was not compiled, or ``uncompiled`` says why.
     ``gpu_fault`` is how it ends on the GPU, empty where it does not fail there, ``gpu_seconds`` what it takes there,
-    where it was timed.
+    where it was timed. ``batched`` says that ``vmap`` made it of another, which has the numbers.
     """
 
     name: str
@@ -334,6 +334,7 @@ class KernelCall:
     uncompiled: str = ""
     gpu_fault: str = ""
     gpu_seconds: float | None = None
+    batched: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -82,6 +82,12 @@ class Golden:
     compare: Compare
 
 
+def telling(verdicts: Sequence[CallVerdict]) -> list[CallVerdict]:
+    """Those of the verdicts on a kernel that a proof rests on: of one that ``vmap`` batches, the kernel's own."""
+    own = [v for v in verdicts if v.after is None or not v.after.batched]
+    return own or list(verdicts)
+
+
 def pairs(before: Observation, after: Observation) -> list[tuple[KernelCall, KernelCall | None]]:
     """The calls of ``before``, each with its match: the call with the same shapes at the same place among its like.
 
@@ -239,7 +245,8 @@ def _compared(
     known = [n for n in b.numbers if n.state == "known" and n.stable]
     if not known:
         whys = [n.why or "two runs of it differ" for n in b.numbers]
-        return replace(verdict, why=whys[0] if whys else "its numbers were not asked for")
+        none = "those of the kernel that vmap batches are" if a.batched else "its numbers were not asked for"
+        return replace(verdict, why=whys[0] if whys else none)
     inputs = drawn = 0
     hollow, uniform, on_gpu = False, True, True
     why = "its inputs changed"

@@ -247,3 +247,22 @@ def test_a_reproducer_raises_the_same_error_in_a_fresh_process(tmp_path: Path) -
     ran = mgpu_fix("check", "k.py", "--emit-repro", "none.py", cwd=tmp_path)
     assert "nothing was written to none.py, since nothing fails" in ran.stdout
     assert not (tmp_path / "none.py").exists()
+
+
+@pytest.mark.parametrize("around", ["jax.vmap(kernel)", "jax.jit(jax.vmap(kernel))", "jax.vmap(jax.jit(kernel))"])
+def test_a_kernel_that_vmap_batches_is_proven_by_its_own_numbers(around: str, tmp_path: Path) -> None:
+    script = tmp_path / "kernel.py"
+    import jax
+
+    # JAX 0.10 batches pl.kernel by one only.
+    out = "out_shape" if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 11) else "out_type"
+    text = BROKEN.replace("pl.kernel(double, out_type", f"plgpu.kernel(double, {out}").replace(
+        ", mesh=plgpu.Mesh()", ""
+    )
+    batched = text[: text.index("print(")] + f"print({around}(jnp.arange(256.0).reshape(2, 128)))\n"
+    script.write_text(batched)
+    assert mgpu_fix("golden", "record", str(script)).returncode == 1
+    fixed = mgpu_fix("apply", "--require", "interpreter", str(script))
+    assert fixed.returncode == 0, fixed.stdout
+    recorded = mgpu_fix("golden", "record", str(script)).stdout
+    assert "1 kernel call recorded" in recorded and "not recorded" not in recorded

@@ -197,4 +197,5 @@ class Call:
             unwritten=tuple(self.unwritten),
             seconds=round(self.spent, 3),
             number=self.number,
+            batched=self.kernel.batched,
         )
