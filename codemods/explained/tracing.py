@@ -1,60 +1,10 @@
-"""What a kernel cannot do while it is traced, nor with what it is given: MGF405 to MGF410."""
+"""What a kernel cannot do while it is traced, nor with what it is given: MGF406 to MGF410."""
 
 from mgpu_fix.catalogue import Signature
 
 from .rule import Explained
 
 _ALL = "0.10.2 to 0.12.0.1"
-
-
-class PythonControlFlow(Explained):
-    """Python's `if`, `while`, `range`, `and` or `int` is given a value that is only known on the GPU.
-
-    ## What it means
-
-    A kernel's body runs once, in Python, to be traced. What it loads, and where a block stands in the grid, are
-    placeholders then: they can be computed with, and Python cannot decide by them.
-
-    ## Why it happens
-
-    What looks like a number is one of JAX's: a loaded element, `lax.axis_index(...)`, the counter of a `pl.loop`.
-
-    ## Example
-
-    ```python
-    i = lax.axis_index("i")
-    if i > 3:
-        o_ref[i] = x_ref[i]
-    ```
-
-    ## Use instead
-
-    ```python
-    @pl.when(i > 3)
-    def _():
-        o_ref[i] = x_ref[i]
-    ```
-
-    | Python | in a kernel |
-    |---|---|
-    | `if c: ...` | `@pl.when(c)` |
-    | `a if c else b` | `jnp.where(c, a, b)`, or `lax.cond` |
-    | `for j in range(n)` | `@pl.loop(0, n)` |
-    | `a and b`, `a or b`, `not a` | `a & b`, `a \\| b`, the opposite comparison |
-    | `ref[i : i + n]` | `ref[pl.ds(i, n)]` |
-    | `int(a)`, `float(a)` | `a.astype(jnp.int32)` |
-    """
-
-    code = "MGF405"
-    name = "python-control-flow"
-    jax = "any"
-    by_hand = "use @pl.when, @pl.loop, jnp.where, `&` and pl.ds; mgpu-fix explain MGF405 has a table"
-    signatures = (
-        Signature("TracerBoolConversionError", r"^Attempted boolean conversion of traced array"),
-        Signature("TracerIntegerConversionError", r"^The __index__\(\) method was called on traced array"),
-        Signature("ConcretizationTypeError", r"^Abstract tracer value encountered where concrete value is expected"),
-        Signature("TracerArrayConversionError", r"^The numpy\.ndarray conversion method __array__\(\) was called on"),
-    )
 
 
 class SameRefTwice(Explained):
@@ -242,7 +192,6 @@ class MemoryOfOperand(Explained):
 RULES = (
     IndexOfRef(),
     MemoryOfOperand(),
-    PythonControlFlow(),
     SameRefTwice(),
     ScratchOfSeveralMeshes(),
     SemaphoreAsArray(),

@@ -1,19 +1,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 
 @plgpu.kernel(out_type=jax.ShapeDtypeStruct((4, 128), jnp.float32), grid=(4,), grid_names=("row",))
 def kernel(x_ref, o_ref):
-    row = jax.lax.axis_index("row")
-
-    @pl.loop(0, row)
-    def _(other):
-        o_ref[other] = x_ref[other]
-
-    o_ref[row] = x_ref[row]
+    row = lax.axis_index("row")
+    scale = 1.0
+    scale = jnp.where((row > 1) & (row != 3), 2.0, scale)
+    o_ref[row] = x_ref[row] * scale
 
 
 def example_args():
@@ -21,4 +19,4 @@ def example_args():
 
 
 def reference(x):
-    return np.asarray(x)
+    return np.asarray(x) * np.array([[1], [1], [2], [1]])

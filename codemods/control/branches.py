@@ -1,0 +1,173 @@
+"""`if` on a value of JAX's: branches that store run under `pl.when`, a value that they name is chosen."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+from mgpu_fix.catalogue import NoFix
+from mgpu_fix.model import Candidate, Edit
+from mgpu_fix.source import Names
+from mgpu_fix.source.flow import is_pure
+
+from ..imports import Imports
+from .blocks import Needs, check_closed, colon, nameless
+from .conditions import Conditions
+
+
+def branches(names: Names, statement: ast.If) -> Iterator[Candidate]:
+    """What becomes of a whole ``if``, with its ``elif`` and ``else``, best first. Raises NoFix."""
+    parts = list(_parts(statement))
+    for _, body in parts:
+        check_closed(body)
+    shared = [n for _, body in parts for need in [Needs(names, statement, body)] for n in _shared(need)]
+    if shared:
+        yield from _chosen(names, parts, shared)
+    else:
+        yield _guarded(names, statement, parts)
+
+
+def choice(names: Names, node: ast.IfExp) -> Iterator[Candidate]:
+    """What becomes of ``a if c else b``. Raises NoFix."""
+    start, end = names.source.bounds(node)
+    yield from _choices(names, node.test, [("", node.body, node.orelse)], lambda made: (start, end, made[0]))
+
+
+def _shared(need: Needs) -> list[str]:
+    return list(dict.fromkeys((*need.brought_in(), *need.taken_out())))
+
+
+def _parts(statement: ast.If) -> Iterator[tuple[ast.expr | None, list[ast.stmt]]]:
+    """Tests and what they guard, None for ``else``."""
+    at: ast.If | None = statement
+    while at is not None:
+        yield at.test, at.body
+        rest = at.orelse
+        at = rest[0] if len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == at.col_offset else None
+        if at is None and rest:
+            yield None, rest
+
+
+# ---------------------------------------------------------------------- branches that store
+
+
+def _guarded(names: Names, statement: ast.If, parts: list[tuple[ast.expr | None, list[ast.stmt]]]) -> Candidate:
+    """Each branch under its own ``pl.when``, with its lines as they are."""
+    source, imports = names.source, Imports(names)
+    conditions = Conditions(names, imports)
+    pl, name = imports.name("jax.experimental.pallas"), nameless(names, statement)
+    indent = source.indentation(statement.lineno)
+    tests = [test for test, _ in parts if test is not None]
+    if len(parts) > 1 and not all(map(conditions.is_plain, tests)):
+        raise NoFix("by hand: give the condition a name before the `if`, since the first branch may change it")
+    before: list[str] = []
+    edits: list[Edit] = []
+    for i, (test, body) in enumerate(parts):
+        own = [conditions.text(test)] if test is not None else []
+        text = conditions.joined(*before, *own)
+        if test is not None:
+            before.append(conditions.opposite(test))
+            start = source.bounds(test)[0]
+            end = colon(names, test)
+            start = source.text.rindex("elif" if i else "if", 0, start)
+        else:
+            start, end = _else(names, parts[i - 1][1][-1], body[0])
+        edits.append(Edit(start, end, f"@{pl}.when({text}){source.newline}{indent}def {name}():"))
+    return Candidate("Run what depends on it under pl.when", (*edits, *imports.edits))
+
+
+def _else(names: Names, before: ast.stmt, after: ast.stmt) -> tuple[int, int]:
+    """Where ``else:`` stands between two statements."""
+    source = names.source
+    start, end = source.bounds(before)[1], source.bounds(after)[0]
+    found = list(re.finditer(r"(?m)^[ \t]*(else[ \t]*:)", source.text[start:end]))
+    if len(found) != 1:
+        raise NoFix("by hand: the `else` was not found")
+    return start + found[0].start(1), start + found[0].end(1)
+
+
+# ---------------------------------------------------------------------- branches that name values
+
+
+def _chosen(
+    names: Names, parts: list[tuple[ast.expr | None, list[ast.stmt]]], shared: list[str]
+) -> Iterator[Candidate]:
+    """A choice for each value that one or two branches name."""
+    source = names.source
+    why = f"by hand: give `{shared[0]}` its value with jnp.where or lax.cond, and store under pl.when"
+    [(test, first), *rest] = parts
+    if test is None or len(rest) > 1 or (rest and rest[0][0] is not None):
+        raise NoFix(why)
+    other = rest[0][1] if rest else []
+    mine, theirs = _values(names, first, why), _values(names, other, why)
+    named = list(dict.fromkeys((*mine, *theirs)))
+    if not Conditions(names, Imports(names)).is_plain(test) and len(named) > 1:
+        raise NoFix("by hand: give the condition a name before the `if`")
+    decides = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    for i, name in enumerate(named):
+        if name in decides and i + 1 < len(named):
+            raise NoFix(f"by hand: give the condition a name before the `if`, which changes `{name}`")
+        values = [v for v in (mine.get(name), theirs.get(name)) if v]
+        if {n.id for v in values for n in ast.walk(v) if isinstance(n, ast.Name)} & {*named[:i]}:
+            raise NoFix(why)
+    start = source.text.rindex("if", 0, source.bounds(test)[0])
+    end = source.bounds((other or first)[-1])[1]
+    if "#" in source.text[start:end]:
+        raise NoFix(why)
+    indent = source.newline + source.indentation(test.lineno)
+    pairs = [(name, mine.get(name) or name, theirs.get(name) or name) for name in named]
+    yield from _choices(names, test, pairs, lambda made: (start, end, indent.join(made)))
+
+
+def _choices(
+    names: Names,
+    test: ast.expr,
+    pairs: list[tuple[str, ast.expr | str, ast.expr | str]],
+    place: Callable[[list[str]], tuple[int, int, str]],
+) -> Iterator[Candidate]:
+    """``jnp.where``, which Mosaic GPU mostly has for numbers only, and ``lax.cond``, which computes one side."""
+    sides = [side for _, *both in pairs for side in both if isinstance(side, ast.expr)]
+    imports = Imports(names)
+    condition = Conditions(names, imports).text(test)
+    if all(is_pure(names, side) for side in sides):
+        loads = any(isinstance(n, ast.Subscript) for side in sides for n in ast.walk(side))
+        where = f"{imports.name('jax.numpy')}.where"
+        made = [_named(name, f"{where}({condition}, {_text(names, a)}, {_text(names, b)})") for name, a, b in pairs]
+        edits = (Edit(*place(made)), *imports.edits)
+        yield Candidate("Choose with jnp.where", edits, name="where", needs_oracle=loads)
+    imports = Imports(names)
+    cond = f"{imports.name('jax.lax')}.cond({Conditions(names, imports).text(test)}"
+    made = [_named(name, f"{cond}, lambda: {_text(names, a)}, lambda: {_text(names, b)})") for name, a, b in pairs]
+    yield Candidate("Choose with lax.cond", (Edit(*place(made)), *imports.edits), name="cond")
+
+
+def _named(name: str, value: str) -> str:
+    return f"{name} = {value}" if name else value
+
+
+def _values(names: Names, body: list[ast.stmt], why: str) -> dict[str, ast.expr]:
+    """What a branch that does nothing else gives names to."""
+    found: dict[str, ast.expr] = {}
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in found:
+                found[name] = value
+            case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value) if name not in found:
+                joined = ast.BinOp(ast.Name(name, ast.Load()), op, value)
+                found[name] = ast.copy_location(joined, target)
+            case ast.Pass():
+                continue
+            case _:
+                raise NoFix(why)
+    return found
+
+
+def _text(names: Names, value: ast.expr | str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and not hasattr(value.left, "lineno"):
+        # An augmented assignment.
+        right = names.source.segment(value.right)
+        tight = isinstance(value.right, ast.Constant | ast.Name | ast.Call | ast.Subscript | ast.Attribute)
+        sign = ast.unparse(ast.BinOp(ast.Name("a", ast.Load()), value.op, ast.Name("b", ast.Load())))[2:-2]
+        return f"{value.left.id} {sign} {right if tight else f'({right})'}"
+    return names.source.segment(value)

@@ -1,0 +1,28 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((4, 128), jnp.float32), grid=(4,), grid_names=("row",))
+def kernel(x_ref, o_ref):
+    row = lax.axis_index("row")
+    # Each row its own part.
+    if row < 2:  # the upper half
+        x = x_ref[row]
+        o_ref[row] = x * 2
+    elif row == 2:
+        o_ref[row] = x_ref[row]
+    else:
+        # and the rest
+        o_ref[row] = -x_ref[row]
+
+
+def example_args():
+    return (jnp.arange(512, dtype=jnp.float32).reshape(4, 128),)
+
+
+def reference(x):
+    return np.asarray(x) * np.array([[2], [2], [1], [-1]])
