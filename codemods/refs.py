@@ -143,10 +143,9 @@ def _at(names: Names, failure: Failure) -> Iterator[ast.expr | ast.stmt]:
     span = failure.span
     if span is None or span.path != names.source.path:
         return
-    near: list[ast.expr] = []
-    for kind in (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript):
-        near += names.nodes(kind)
-    for node in (*near, *names.nodes(ast.AugAssign)):
+    near: list[ast.expr | ast.stmt] = [*names.nodes(ast.Call), *names.nodes(ast.BinOp), *names.nodes(ast.UnaryOp)]
+    near += [*names.nodes(ast.Compare), *names.nodes(ast.Subscript), *names.nodes(ast.AugAssign)]
+    for node in near:
         if node.lineno == span.line and names.source.span(node) == span:
             parent = names.parents[node]
             yield parent if isinstance(parent, ast.Assign | ast.AugAssign) and _is_stored(node) else node
