@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 
 from mgpu_fix.catalogue import NoFix, Rule, Signature
-from mgpu_fix.levels import Applicability
 from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
@@ -43,7 +42,8 @@ class UnboundAxisName(Rule):
 
     ## Fix safety
 
-    `unsafe`: the name that is closest, or the only one that nothing in the file asks for, may be that of another axis.
+    The name that is closest, or the only one that nothing in the file asks for, may be that of another axis. So it is
+    safe where numbers prove it, of a reference or a golden file, and else `unsafe`.
     """
 
     code = "MGF507"
@@ -67,7 +67,7 @@ class UnboundAxisName(Rule):
                 f"by hand: the mesh has no axis {wrong}; it is named by {', '.join(sorted(known)) or 'nothing'}"
             )
         edits = (Edit(*source.bounds(place), quoted(names, new)) for place in places)
-        yield Candidate(f"Ask for {new}", tuple(edits), Applicability.UNSAFE)
+        yield Candidate(f"Ask for {new}", tuple(edits), needs_oracle=True)
 
 
 RULES = (UnboundAxisName(),)

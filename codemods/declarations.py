@@ -4,6 +4,7 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import libcst as cst
 
@@ -272,8 +273,8 @@ class ScratchArguments(Rule):
     ## Fix safety
 
     Dropping what a memory does not have is safe, and so is `collective=True` where the operation asks for it. For TMEM,
-    `packed=True` for a narrow type, and dropping `layout` where `packed` is given, too, decide how values lie there,
-    and are `unsafe`.
+    `packed=True` for a narrow type, and dropping `layout` where `packed` is given, too, decide how values lie there:
+    the first is safe where numbers prove it, of a reference or a golden file, the second is `unsafe`.
     """
 
     code = "MGF504"
@@ -300,7 +301,7 @@ class ScratchArguments(Rule):
         match failure.message.split()[0].rstrip(","):
             case "dtypes":
                 add = functools.partial(with_argument, new=keyword("packed", "True"))
-                return [_candidate(names, "Pack the narrow type", {call: [add]}, unsafe)]
+                return [replace(_candidate(names, "Pack the narrow type", {call: [add]}), needs_oracle=True)]
             case "transforms":
                 drop, level = ["transforms"], Applicability.SAFE
             case _ if "only supported" in failure.message:

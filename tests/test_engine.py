@@ -21,6 +21,7 @@ from mgpu_fix.model import (
     KernelCall,
     Numbers,
     Observation,
+    Referred,
     Resources,
     Span,
 )
@@ -565,6 +566,27 @@ def test_diagnosis_changes_nothing_and_runs_once() -> None:
     outcome = engine("k = 'fails A'\n", runner, Swap("A", "gives 1")).diagnose()
     assert runner.runs == 1
     assert outcome.remaining[0].reason == "a fix is known: make it gives 1; mgpu-fix apply tries it"
+
+
+class Declares(Scripted):
+    """A kernel that is declared wrongly is not called."""
+
+    def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+        seen = super().__call__(texts, draws)
+        return replace(seen, calls=tuple(c for c in seen.calls if not c.failures))
+
+
+@pytest.mark.parametrize("agrees", [True, False, None])
+def test_a_fix_that_needs_numbers_may_wait_for_a_kernel_that_is_then_called(agrees: bool | None) -> None:
+    @dataclass
+    class HeldAgainst(Declares):
+        def __call__(self, texts: Mapping[str, bytes], draws: tuple[tuple[str, ...], ...] | None) -> Observation:
+            seen = super().__call__(texts, draws)
+            known = Referred("f", "reference", tuple(c.label for c in seen.calls), agrees)
+            return replace(seen, referred=(known,))
+
+    outcome = engine("k = 'fails A'\n", HeldAgainst(), Swap("A", "gives 1", oracle=True)).repair()
+    assert [fix.name for fix in outcome.fixes] == (["A"] if agrees else [])
 
 
 class Stops(Scripted):
