@@ -1,4 +1,4 @@
-"""Options of pipelines, loops and kernels that do not go together: MGF508 to MGF511."""
+"""Options of pipelines, loops and kernels that do not go together: MGF508 to MGF511, MGF515."""
 
 import ast
 import functools
@@ -14,7 +14,7 @@ from mgpu_fix.source import Names, SourceError, SourceFile
 
 from .arguments import keyword, replaced, spliced, with_argument, without_keyword
 from .callees import public
-from .places import standing_at
+from .places import made_at, standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
 _PALLAS = "jax.experimental.pallas."
@@ -237,7 +237,65 @@ class ProfileOptions(Rule):
         raise NoFix("by hand: give both profile_space and profile_dir, or neither")
 
 
-RULES = (PipelineSteps(), BlockSpecOptions(), UnrollDoesNotDivide(), ProfileOptions())
+class DimensionSemantics(Rule):
+    """A kernel without a pipeline of its own says how the axes of its grid are run.
+
+    ## What it means
+
+    `dimension_semantics` tells `pl.pallas_call` which axes of its grid may run in parallel. The grid of a
+    `plgpu.kernel` is one of blocks, which always do.
+
+    ## Why it happens
+
+    A kernel is moved from `pl.pallas_call`, with its parameters.
+
+    ## Example
+
+    ```python
+    plgpu.kernel(body, out_type=out, compiler_params=plgpu.CompilerParams(dimension_semantics=["parallel"]))
+    ```
+
+    ## Use instead
+
+    ```python
+    plgpu.kernel(body, out_type=out)
+    ```
+
+    ## Fix safety
+
+    Safe where all axes are `parallel`, which is how they run. `sequential` asks for an order that a grid of blocks does
+    not have, and is left.
+    """
+
+    code = "MGF515"
+    name = "dimension-semantics"
+    jax = "0.12.0.1; 0.10.2 ignores it, or stops at a bare assert"
+    signatures = (
+        Signature("NotImplementedError", r"^dimension_semantics= is not supported by the unpipelined lowering"),
+    )
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate: without it, and without the parameters if they have nothing else. Raises NoFix."""
+        names = Names(source)
+        for kernel in made_at(names, failure.span):
+            params = next((k.value for k in kernel.keywords if k.arg == "compiler_params"), None)
+            made = names.binding(params.id, params) if isinstance(params, ast.Name) else params
+            given = {k.arg: k.value for k in made.keywords} if isinstance(made, ast.Call) else {}
+            value = given.get("dimension_semantics")
+            if value is None or not isinstance(made, ast.Call):
+                continue
+            words = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant)]
+            if not words or any(word != "parallel" for word in words):
+                raise NoFix("by hand: blocks run in parallel; loop over what must come in an order inside the kernel")
+            alone = len(given) == 1 and not made.args and made is params
+            drop, at = ("compiler_params", kernel) if alone else ("dimension_semantics", made)
+            change = functools.partial(without_keyword, name=drop)
+            yield _candidate(names, "Drop dimension_semantics, which blocks do not have", {at: change})
+            return
+        raise NoFix("by hand: drop dimension_semantics from the kernel's compiler_params")
+
+
+RULES = (PipelineSteps(), BlockSpecOptions(), UnrollDoesNotDivide(), ProfileOptions(), DimensionSemantics())
 
 
 def _at(names: Names, failure: Failure) -> list[ast.Call]:

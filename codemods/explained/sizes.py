@@ -165,37 +165,4 @@ class SharedMemoryExceeded(Explained):
     signatures = (Signature("ValueError", r"^Mosaic GPU kernel exceeds available shared memory"),)
 
 
-class TooManyThreads(Explained):
-    """A block is to have more warpgroups than fit.
-
-    ## What it means
-
-    `num_threads` counts warpgroups, of 128 threads each. A block has 2048 threads at most, which are 16 of them.
-
-    ## Why it happens
-
-    The number is meant as one of CUDA threads.
-
-    ## Example
-
-    ```python
-    plgpu.kernel(body, out_type=out, num_threads=128, thread_name="wg")
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.kernel(body, out_type=out, num_threads=1, thread_name="wg")
-    ```
-
-    Without the two arguments a block has one warpgroup, too.
-    """
-
-    code = "MGF710"
-    name = "too-many-threads"
-    jax = _ALL
-    by_hand = "num_threads counts warpgroups of 128 threads: at most 16"
-    signatures = (Signature("ValueError", r"^Requested too many CUDA threads per block"),)
-
-
-RULES = (TooManyThreads(), TensorCoreOperands(), SwizzleWidth(), CopySizes(), SharedMemoryExceeded())
+RULES = (TensorCoreOperands(), SwizzleWidth(), CopySizes(), SharedMemoryExceeded())

@@ -1,0 +1,20 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+@plgpu.kernel(out_type=jax.ShapeDtypeStruct((128,), jnp.float32), grid=(1,), grid_names=("block",))
+def kernel(x_ref, o_ref):
+    block = jax.lax.axis_index("block")
+    pl.debug_print("block {i}", i=block)
+    o_ref[...] = x_ref[...] * 2
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.float32),)
+
+
+def reference(x):
+    return np.asarray(x) * 2

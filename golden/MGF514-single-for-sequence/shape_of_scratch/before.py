@@ -1,0 +1,24 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+
+
+def body(x_ref, o_ref, smem):
+    smem[...] = x_ref[...]
+    o_ref[...] = smem[...] * 2
+
+
+def kernel(x):
+    scratch = [plgpu.SMEM(128, jnp.float32)]
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), scratch_types=scratch)(x)
+
+
+def example_args():
+    return (jnp.arange(128, dtype=jnp.float32),)
+
+
+def reference(x):
+    return np.asarray(x) * 2
