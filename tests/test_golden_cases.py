@@ -59,6 +59,10 @@ def test_the_patch_is_as_expected_and_git_takes_it(case: Case, tmp_path: Path, r
     subprocess.run(["git", "apply", "--check", "-"], input=patch.encode(), cwd=tmp_path, check=True)
 
 
+#: rules that put two operands into the other order, whichever it is
+EXCHANGES = ("MGF410", "MGF705")
+
+
 def test_fixing_twice_changes_nothing(case: Case) -> None:
     source = SourceFile(case.path, case.after)
     for failure in failures(case):
@@ -67,6 +71,10 @@ def test_fixing_twice_changes_nothing(case: Case) -> None:
         try:
             candidates = list(rule.candidates(failure, source))
         except NoFix:
+            continue
+        if rule.code in EXCHANGES:
+            # What is exchanged once more is as it was before.
+            assert source.edited(candidates[0].edits).data == case.before
             continue
         assert all(source.edited(c.edits).data == case.after for c in candidates)
 

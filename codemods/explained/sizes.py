@@ -1,92 +1,10 @@
-"""Sizes that the hardware prescribes: MGF705 to MGF708, and MGF710."""
+"""Sizes that the hardware prescribes: MGF707 and MGF708."""
 
 from mgpu_fix.catalogue import Signature
 
 from .rule import Explained
 
 _ALL = "0.10.2 to 0.12.0.1"
-
-
-class TensorCoreOperands(Explained):
-    """Operands of the tensor core have shapes or dtypes that it does not multiply.
-
-    ## What it means
-
-    `plgpu.wgmma(acc, a, b)` wants `a` as (m, k), `b` as (k, n) and `acc` as (m, n), with m a multiple of 64 and n one
-    of 8. Accumulators in TMEM have 64 or 128 rows. Both operands have one dtype;
-    8-bit integers want an accumulator of `int32`, and only 16-bit floats can be transposed (`b.T`).
-
-    ## Why it happens
-
-    A block is smaller than the hardware's, `b` is stored as (n, k) and needs `.T`, or one operand was not converted.
-
-    ## Example
-
-    ```python
-    plgpu.ACC((32, 128), jnp.float32)
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.ACC((64, 128), jnp.float32)  # and rows of zeros for what is not there
-    ```
-    """
-
-    code = "MGF705"
-    name = "tensor-core-operands"
-    jax = _ALL
-    by_hand = "(m, k) times (k, n) of one dtype, with m a multiple of 64 and n of 8; 64 or 128 rows in TMEM"
-    signatures = (
-        Signature("ValueError", r"^WGMMA requires m and n to be multiples of"),
-        Signature("VerificationError", r"'mosaic_gpu\.wgmma' op "),
-        Signature("ValueError", r"TMEM references must have either 128 or 64 rows"),
-        Signature("ValueError", r"^(Accumulator and [LR]HS|LHS and RHS) have incompatible shapes"),
-        Signature("ValueError", r"^Incompatible shapes for matrix multiplication"),
-        Signature("ValueError", r"^Only f16 WGMMA supports transposes"),
-        Signature("ValueError", r"^WGMMA with element type \w+ only supports accumulators of type"),
-        Signature("ValueError", r"^Mixed input dtypes for matrix multiplication unsupported"),
-    )
-
-
-class SwizzleWidth(Explained):
-    """A tile is not as wide as the swizzle of its memory.
-
-    ## What it means
-
-    `plgpu.SwizzleTransform(128)` permutes rows of 128 bytes. The tiles of the same memory must be as wide: 128 bytes
-    are 64 elements of 16 bits, or 32 of 32 bits.
-
-    ## Why it happens
-
-    The tiling was written for another dtype. Both operands of a `wgmma` must have the same swizzle, tiles of 8 rows,
-    and both transforms; a part of a tiled Ref begins and ends where tiles do. Where the shape is no multiple of the
-    tile at all, JAX stops with an `AssertionError` that has no message.
-
-    ## Example
-
-    ```python
-    plgpu.SMEM((128, 128), jnp.float32, transforms=(plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128)))
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.SMEM((128, 128), jnp.float32, transforms=(plgpu.TilingTransform((8, 32)), plgpu.SwizzleTransform(128)))
-    ```
-    """
-
-    code = "MGF706"
-    name = "swizzle-width"
-    jax = _ALL
-    by_hand = "tiles of (8, swizzle in bytes // itemsize), which divide the shape"
-    signatures = (
-        Signature("ValueError", r"^Swizzle \d+ requires the trailing dimension to be of size"),
-        Signature("NotImplementedError", r"^WGMMA [lr]hs tiling does not fit swizzle"),
-        Signature("NotImplementedError", r"^WGMMA rhs swizzle must match lhs swizzle"),
-        Signature("ValueError", r"^WGMMA [lr]hs has unsupported transforms: \[\w"),
-        Signature("ValueError", r"^Expected slice start \(.*\) and slice size \(.*\) to be divisible by the tile size"),
-    )
 
 
 class CopySizes(Explained):
@@ -165,4 +83,4 @@ class SharedMemoryExceeded(Explained):
     signatures = (Signature("ValueError", r"^Mosaic GPU kernel exceeds available shared memory"),)
 
 
-RULES = (TensorCoreOperands(), SwizzleWidth(), CopySizes(), SharedMemoryExceeded())
+RULES = (CopySizes(), SharedMemoryExceeded())

@@ -1,4 +1,4 @@
-"""What a kernel cannot do while it is traced, nor with what it is given: MGF406 to MGF410."""
+"""What a kernel cannot do while it is traced, nor with what it is given: MGF406 to MGF409."""
 
 from mgpu_fix.catalogue import Signature
 
@@ -153,45 +153,8 @@ class IndexOfRef(Explained):
     )
 
 
-class MemoryOfOperand(Explained):
-    """A function of `plgpu` is given a Ref to another memory than it works on.
-
-    ## What it means
-
-    `copy_gmem_to_smem(src, dst, barrier)` and `copy_smem_to_gmem(src, dst)` have the memories in their names.
-    `async_store_tmem`, `async_load_tmem` and the accumulator of `tcgen05_mma` are for TMEM.
-
-    ## Why it happens
-
-    Arguments are in the wrong order, or scratch is declared with `plgpu.SMEM` in place of `plgpu.TMEM`.
-
-    ## Example
-
-    ```python
-    plgpu.copy_gmem_to_smem(x_smem, x_ref, barrier)
-    ```
-
-    ## Use instead
-
-    ```python
-    plgpu.copy_gmem_to_smem(x_ref, x_smem, barrier)
-    ```
-    """
-
-    code = "MGF410"
-    name = "memory-of-operand"
-    jax = _ALL
-    by_hand = "the source comes first; TMEM is declared with plgpu.TMEM"
-    signatures = (
-        Signature("ValueError", r"^(src|dst) must be a \w+ reference, got"),
-        Signature("ValueError", r"^Async (store|load) only supports TMEM refs"),
-        Signature("ValueError", r"^Accumulator must be a TMEM Ref"),
-    )
-
-
 RULES = (
     IndexOfRef(),
-    MemoryOfOperand(),
     SameRefTwice(),
     ScratchOfSeveralMeshes(),
     SemaphoreAsArray(),
