@@ -8,7 +8,9 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
+from .allocations import allocations
 from .callees import public
+from .imports import Imports
 from .places import standing_at
 
 _PLGPU = "jax.experimental.pallas.mosaic_gpu."
@@ -49,7 +51,8 @@ class CopyShapeOrDtype(Rule):
 
     Safe where the kernel uses one part only of a larger SMEM and numbers show that the result is right, as those of a
     reference do: another Ref may have been meant. Which of the two has the wrong size otherwise, and which part of it
-    is meant, is left to you; so are dtypes, which no copy converts.
+    is meant, is left to you. No copy converts: SMEM that is declared for this one body gets the dtype of what lies in
+    GMEM, which also takes numbers that prove it.
     """
 
     code = "MGF404"
@@ -66,9 +69,8 @@ class CopyShapeOrDtype(Rule):
     def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
         """One candidate: the part of SMEM that the kernel uses is what is copied. Raises NoFix."""
         if re.match("Expected dtypes|Expected same element type", failure.message):
-            raise NoFix(
-                "by hand: store what is loaded from the one with .astype into the other; a copy converts nothing"
-            )
+            yield _of_one_dtype(Names(source), failure)
+            return
         if "partitioned" in failure.message:
             raise NoFix("by hand: one side must be the other, shared by the blocks of a cluster, in shape")
         names = Names(source)
@@ -85,6 +87,9 @@ class CopyShapeOrDtype(Rule):
 
 
 RULES = (CopyShapeOrDtype(),)
+_CONVERT = "by hand: store what is loaded from the one with .astype into the other; a copy converts nothing"
+#: what an array of JAX's holds
+_DTYPE = re.compile(r"(bool|u?int\d+|b?float\d+\w*)")
 #: calls in an index that give the same whenever they are made
 _PURE = ("jax.experimental.pallas.ds", "jax.experimental.pallas.dslice", "jax.lax.axis_index")
 
@@ -111,6 +116,26 @@ def _sides(names: Names, failure: Failure) -> tuple[ast.Name, ast.expr]:
     if not isinstance(memory, ast.Name):
         raise NoFix(f"by hand: `{names.source.segment(memory)}` and `{names.source.segment(other)}` differ in shape")
     return memory, other
+
+
+def _of_one_dtype(names: Names, failure: Failure) -> Candidate:
+    """The SMEM of a copy declared with the dtype of the other side. Raises NoFix."""
+    said = re.search(r"src had type (\w+) and dst had type (\w+)", failure.message)
+    found = next(filter(None, (_operands(names, call) for call in standing_at(names, failure.span, ast.Call))), None)
+    calls = standing_at(names, failure.span, ast.Call)
+    if said is None or found is None or not all(map(_DTYPE.fullmatch, said.groups())):
+        raise NoFix(_CONVERT)
+    inward = any(public(names.resolve(call.func)) == f"{_PLGPU}copy_gmem_to_smem" for call in calls)
+    dtype = said[1] if inward else said[2]
+    declared = [c for c in allocations(names, found[0]) if public(names.resolve(c.func)) == f"{_PLGPU}SMEM"]
+    if len(declared) != 1:
+        raise NoFix(_CONVERT)
+    given = [*declared[0].args[1:2], *(k.value for k in declared[0].keywords if k.arg == "dtype")]
+    if len(given) != 1:
+        raise NoFix(_CONVERT)
+    imports = Imports(names)
+    edit = Edit(*names.source.bounds(given[0]), f"{imports.name('jax.numpy')}.{dtype}")
+    return Candidate(f"Declare the SMEM as {dtype}", (edit, *imports.edits), needs_oracle=True)
 
 
 def _shapes(message: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Arguments in a form that JAX does not take, or left out: MGF512 to MGF514, and MGF710."""
+"""Arguments in a form that JAX does not take, or left out: MGF202, MGF512 to MGF514, and MGF710."""
 
 import ast
 import re
@@ -257,7 +257,58 @@ class TooManyThreads(Rule):
         raise NoFix("by hand: num_threads counts warpgroups of 128 threads: at most 16")
 
 
-RULES = (WaitWithoutCount(), DebugPrintArguments(), SingleForSequence(), TooManyThreads())
+class InlineMgpuTypes(Rule):
+    """The arguments of an `inline_mgpu` function are described by a class, not by one of its instances.
+
+    ## What it means
+
+    `arg_types` says what each argument is: `plgpu.RefType()` a Ref, a layout an array in it.
+
+    ## Why it happens
+
+    `RefType` looks like a constant, and takes `()`.
+
+    ## Example
+
+    ```python
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType,))
+    def fill(ctx, ref): ...
+    ```
+
+    ## Use instead
+
+    ```python
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),))
+    def fill(ctx, ref): ...
+    ```
+
+    ## Fix safety
+
+    Safe: it means the same.
+    """
+
+    code = "MGF202"
+    name = "inline-mgpu-types"
+    jax = _ALL
+    signatures = (Signature("ValueError", r"^inline_mgpu_p only supports only SomeLayout and RefType arg types"),)
+
+    def candidates(self, failure: Failure, source: SourceFile) -> Iterable[Candidate]:
+        """One candidate: instances of all that are none. Raises NoFix."""
+        names = Names(source)
+        edits = []
+        for call in standing_at(names, failure.span, ast.Call):
+            for value in (k.value for k in call.keywords if k.arg == "arg_types"):
+                for node in ast.walk(value):
+                    bare = isinstance(node, ast.Name | ast.Attribute) and names.resolve(node) == f"{_PLGPU}RefType"
+                    if bare and not isinstance(names.parents[node], ast.Call | ast.Attribute):
+                        end = source.bounds(node)[1]
+                        edits.append(Edit(end, end, "()"))
+        if not edits:
+            raise NoFix("by hand: describe each argument by plgpu.RefType(), or by the layout of an array")
+        yield Candidate("Describe Refs by RefType()", tuple(edits))
+
+
+RULES = (InlineMgpuTypes(), WaitWithoutCount(), DebugPrintArguments(), SingleForSequence(), TooManyThreads())
 
 
 def _declarations(names: Names, failure: Failure) -> Iterator[ast.Call]:
@@ -273,7 +324,9 @@ def _singles(names: Names, call: ast.Call, missing: bool) -> dict[ast.expr, str]
     for given in call.keywords:
         value = given.value
         if given.arg in _SCRATCH and isinstance(value, ast.Call) and missing:
-            found[value] = "the scratch"
+            # What a function of the file makes may be a list.
+            if public(names.resolve(value.func)).startswith(_PLGPU):
+                found[value] = "the scratch"
         elif given.arg == "grid_names" and isinstance(value, ast.Constant) and isinstance(value.value, str):
             found[value] = "the names"
         elif given.arg in ("grid", "cluster") and isinstance(value, ast.Constant) and isinstance(value.value, int):

@@ -86,6 +86,9 @@ LEFT = {
     "scratch that lacks something": (
         BODY, "k(1)", "k = made(body, scratch_types=[plgpu.Barrier()])\nk(1)", "declare all",
     ),
+    "scratch that a function makes": (
+        BODY, "k(1)", "def f(): return [1]\nk = made(body, scratch_types=f())\nk(1)", "declare all that the body takes",
+    ),
     "no scratch": (BODY, "k(1)", "k = made(body)\nk(1)", "declare all that the body takes"),
     "a length of something else": (LENGTH, "made(", "k = made(body, out_type=4)", "make a tuple of it"),
     "threads that are no warpgroups": (THREADS, "made(", "k = made(f, num_threads=100)", "warpgroups of 128 threads"),

@@ -1,4 +1,4 @@
-"""What a kernel cannot do while it is traced, nor with what it is given: MGF406 to MGF409."""
+"""What a kernel cannot do while it is traced, nor with what it is given: MGF406 to MGF408."""
 
 from mgpu_fix.catalogue import Signature
 
@@ -113,48 +113,7 @@ class SemaphoreAsArray(Explained):
     )
 
 
-class IndexOfRef(Explained):
-    """A Ref is indexed with something that Mosaic GPU has no address for.
-
-    ## What it means
-
-    A Ref is indexed with numbers and slices without a step; what they reach must lie within it. An accumulator is
-    stored to as a whole.
-
-    ## Why it happens
-
-    NumPy's indexing with arrays and steps is for arrays. A slice from `pl.ds(start, size)` with a start that is known
-    already is checked against the Ref.
-
-    ## Example
-
-    ```python
-    o_ref[...] = x_ref[::2]
-    ```
-
-    ## Use instead
-
-    ```python
-    @pl.loop(0, 64)
-    def _(row):
-        o_ref[row] = x_ref[2 * row]
-    ```
-    """
-
-    code = "MGF409"
-    name = "index-of-ref"
-    jax = _ALL
-    by_hand = "index with numbers and slices without steps, within the Ref; a pl.loop for the rest"
-    signatures = (
-        Signature("NotImplementedError", r"^int_indexer_shape non-empty"),
-        Signature("NotImplementedError", r"^Strided slices not implemented"),
-        Signature("NotImplementedError", r"^Non-trivial indexing on WGMMAAbstractAccumulatorRef is not supported"),
-        Signature("ValueError", r"^Out of bound slice: start="),
-    )
-
-
 RULES = (
-    IndexOfRef(),
     SameRefTwice(),
     ScratchOfSeveralMeshes(),
     SemaphoreAsArray(),
