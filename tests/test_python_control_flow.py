@@ -93,6 +93,19 @@ WRITTEN = {
         "if i > 0:\n    a = 1\n    b = 2\nelse:\n    b = 3\n    a = 4\no_ref[i] = a + b", "i > 0", BOOL,
         "a = jnp.where(i > 0, 1, 4)\nb = jnp.where(i > 0, 2, 3)\no_ref[i] = a + b",
     ),
+    "an early return": (
+        "if i > n:\n    # too far\n    return\n# the rest\nfor j in [0, 1]:\n    o_ref[j] = 1\n\no_ref[i] = 2",
+        "i > n", BOOL,
+        "@pl.when(jnp.logical_not(i > n))\ndef _():\n    # too far\n    # the rest\n    for j in [0, 1]:\n"
+        "        o_ref[j] = 1\n\n    o_ref[i] = 2",
+    ),
+    "an early return on one line": (
+        "if i > 0: return\no_ref[i] = 2", "i > 0", BOOL, "@pl.when(i <= 0)\ndef _():\n    o_ref[i] = 2",
+    ),
+    "an early return after a store": (
+        "if i == n:\n    o_ref[i] = 1\n    return None  # done\no_ref[i] = 2", "i == n", BOOL,
+        "@pl.when(i == n)\ndef _():\n    o_ref[i] = 1\n\n@pl.when(i != n)\ndef _():  # done\n    o_ref[i] = 2",
+    ),
     "a conditional expression": ("o_ref[i] = 1 if i > 0 else n", "i > 0", BOOL, "o_ref[i] = jnp.where(i > 0, 1, n)"),
     "joined conditions": (
         "@pl.when(i > 0 and not i == 3 or 4 < i <= n)\ndef _(): ...", "i > 0 and not i == 3", BOOL,
@@ -136,7 +149,16 @@ def test_it_is_said_in_words_of_jax(name: str) -> None:
 
 
 LEFT = {
-    "a return": ("if i > 0:\n    return\no_ref[i] = 1", "i > 0", BOOL, "a `return` depends on it"),
+    "a return of a value": ("if i > 0:\n    return n\no_ref[i] = 1", "i > 0", BOOL, "a `return` depends on it"),
+    "a return in a loop": (
+        "for j in [1]:\n    if i > j:\n        return\n    o_ref[j] = 1", "i > j", BOOL, "a `return` depends",
+    ),
+    "a return before what is set anew": (
+        "v = 1\nif i > 0:\n    return\nv = v + 1\no_ref[i] = v", "i > 0", BOOL, "give `v` there another name",
+    ),
+    "a return before a text of lines": (
+        'if i > 0:\n    return\nprint("""a\nb""")', "i > 0", BOOL, "nest what follows under pl.when",
+    ),
     "a break": ("for j in range(i):\n    if j:\n        break", "range(i)", INDEX, "a `break` depends on it"),
     "a continue": ("for j in [1]:\n    if i > j:\n        continue\n    o_ref[j] = 1", "i > j", BOOL, "a `continue`"),
     "while": ("while i > 0:\n    i = i - 1", "i > 0", BOOL, "by hand: use @pl.when"),

@@ -101,7 +101,12 @@ class Needs:
             if isinstance(at, ast.stmt):
                 siblings = block(self.names, at)
                 yield from (earlier for earlier in siblings[: siblings.index(at)] if _binds(earlier, read.id))
-            at = self.names.parents[at]
+            around = self.names.parents[at]
+            if isinstance(around, ast.For) and at in around.body:
+                yield from (
+                    [around] if read.id in {n.id for n in ast.walk(around.target) if isinstance(n, ast.Name)} else []
+                )
+            at = around
 
 
 def _updates(node: ast.AST) -> TypeGuard["_Update"]:

@@ -17,6 +17,9 @@ from .conditions import Conditions
 def branches(names: Names, statement: ast.If) -> Iterator[Candidate]:
     """What becomes of a whole ``if``, with its ``elif`` and ``else``, best first. Raises NoFix."""
     parts = list(_parts(statement))
+    if _leaves(names, statement):
+        yield _early(names, statement)
+        return
     for _, body in parts:
         check_closed(body)
     shared = [n for _, body in parts for need in [Needs(names, statement, body)] for n in _shared(need)]
@@ -73,6 +76,65 @@ def _guarded(names: Names, statement: ast.If, parts: list[tuple[ast.expr | None,
             start, end = _else(names, parts[i - 1][1][-1], body[0])
         edits.append(Edit(start, end, f"@{pl}.when({text}){source.newline}{indent}def {name}():"))
     return Candidate("Run what depends on it under pl.when", (*edits, *imports.edits))
+
+
+def _leaves(names: Names, statement: ast.If) -> bool:
+    """Whether a function is left early, and does nothing else but what comes after."""
+    last = statement.body[-1]
+    parent = names.parents[statement]
+    bare = isinstance(last, ast.Return) and (
+        last.value is None or (isinstance(last.value, ast.Constant) and not last.value.value)
+    )
+    return bare and not statement.orelse and isinstance(parent, ast.FunctionDef) and parent.body[-1] is not statement
+
+
+def _early(names: Names, statement: ast.If) -> Candidate:
+    """What a function does unless it is left early, under ``pl.when``."""
+    source, imports = names.source, Imports(names)
+    function = names.parents[statement]
+    assert isinstance(function, ast.FunctionDef)
+    rest = function.body[function.body.index(statement) + 1 :]
+    first, done = statement.body[-1], statement.body[:-1]
+    for body in filter(None, (done, rest)):
+        check_closed(body)
+        need = Needs(names, statement, body)
+        if brought := need.brought_in():
+            raise NoFix(f"by hand: nest what follows under pl.when, and give `{brought[0]}` there another name")
+    conditions = Conditions(names, imports)
+    if done and not conditions.is_plain(statement.test):
+        raise NoFix("by hand: give the condition a name before the `if`, since its branch may change it")
+    if done and Needs(names, statement, done).taken_out():
+        raise NoFix("by hand: nest what follows under pl.when")
+    texts = [n for s in rest for n in ast.walk(s) if isinstance(n, ast.Constant | ast.JoinedStr)]
+    if any(n.lineno != n.end_lineno for n in texts) or statement.body[0].lineno == statement.lineno != first.lineno:
+        raise NoFix("by hand: nest what follows under pl.when")
+    pl, name = imports.name("jax.experimental.pallas"), nameless(names, statement)
+    indent, newline = source.indentation(statement.lineno), source.newline
+    opened = f"@{pl}.when({conditions.opposite(statement.test)}){newline}{indent}def {name}():"
+    if done:
+        # What is done before it is left stays where it is.
+        head = f"@{pl}.when({conditions.text(statement.test)}){newline}{indent}def {name}():"
+        begin = source.text.rindex("if", 0, source.bounds(statement.test)[0])
+        edits = [Edit(begin, colon(names, statement.test), head)]
+        edits.append(Edit(source.bounds(done[-1])[1], source.bounds(first)[1], f"{newline}{newline}{indent}{opened}"))
+    else:
+        edits = [Edit(source.bounds(statement)[0], colon(names, statement.test), opened), _dropped(names, first)]
+    place = source.bounds(statement)[1]
+    for line in range(source.position(place)[0] + 1, (rest[-1].end_lineno or 0) + 1):
+        if source.line(line).strip():
+            at = source.starts[line - 1]
+            edits.append(Edit(at, at, source.indent))
+    return Candidate("Run the rest under pl.when", (*edits, *imports.edits))
+
+
+def _dropped(names: Names, last: ast.stmt) -> Edit:
+    """Takes a ``return`` out, with its line if nothing else stands there."""
+    source = names.source
+    start, end = source.bounds(last)
+    line, after = source.starts[last.lineno - 1], source.text.find("\n", end)
+    if source.text[line:start].strip() or source.text[end:after].strip():
+        return Edit(start - 1 if source.text[start - 1] == " " else start, end, "")
+    return Edit(line, after + 1, "")
 
 
 def _else(names: Names, before: ast.stmt, after: ast.stmt) -> tuple[int, int]:

@@ -56,6 +56,7 @@ class PythonControlFlow(Rule):
     | Python | in a kernel |
     |---|---|
     | `if c: ...` | `@pl.when(c)` |
+    | `if c: return` | the rest under the opposite `pl.when` |
     | `a if c else b` | `jnp.where(c, a, b)`, or `lax.cond` |
     | `for j in range(n)` | `@pl.loop(0, n)`, or `lax.fori_loop` where steps hand on values |
     | `a and b`, `a or b`, `not a` | `a & b`, `a \\| b`, the opposite comparison |
@@ -69,7 +70,7 @@ class PythonControlFlow(Rule):
     Safe where the code does the same in JAX's words. What stands behind `and`, or in both branches of a `jnp.where`,
     is computed always then, so that it is left where it loads an element or calls something unknown. A `jnp.where` of
     loaded values needs numbers that prove it; else `lax.cond` chooses, which is also what Mosaic GPU has for arrays.
-    `while`, `break`, `return` and `assert` in what depends on the value are left to you.
+    `while`, `break`, `assert` and most `return`s in what depends on the value are left to you.
     """
 
     code = "MGF405"
