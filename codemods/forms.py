@@ -9,6 +9,7 @@ from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
 from .callees import public
+from .meshes import asked_axes
 from .places import callee, made_at, standing_at
 
 _ALL = "0.10.2 to 0.12.0.1"
@@ -230,7 +231,8 @@ class TooManyThreads(Rule):
 
     ## Fix safety
 
-    Safe where the number is a multiple of 128 that only this uses: it is then divided. Others are left.
+    Safe where the number is a multiple of 128 that only this uses, and the file does not ask which thread it is: it is
+    then divided. Others are left.
     """
 
     code = "MGF710"
@@ -247,6 +249,10 @@ class TooManyThreads(Rule):
             if not isinstance(bound, ast.Constant) or not isinstance(bound.value, int):
                 continue
             home = names.home(value.id, value) if isinstance(value, ast.Name) else None
+            if _asks_thread(names, call):
+                raise NoFix(
+                    "by hand: a warpgroup has one place, so that code which asks for a thread's is to be rewritten"
+                )
             alone = home is None or names.uses(getattr(value, "id", ""), home) == [value]
             groups, rest = divmod(bound.value, _WARPGROUP)
             if alone and not rest and 0 < groups <= _MOST:
@@ -309,6 +315,15 @@ class InlineMgpuTypes(Rule):
 
 
 RULES = (InlineMgpuTypes(), WaitWithoutCount(), DebugPrintArguments(), SingleForSequence(), TooManyThreads())
+
+
+def _asks_thread(names: Names, call: ast.Call) -> bool:
+    """Whether the file asks which thread it is, or may."""
+    thread = next((k.value for k in call.keywords if k.arg == "thread_name"), None)
+    name = thread.value if isinstance(thread, ast.Constant) else None
+    places = [c for c in names.nodes(ast.Call) if names.resolve(c.func) in ("jax.lax.axis_index", "jax.lax.axis_size")]
+    unknown = any(not c.args or not isinstance(c.args[0], ast.Constant) for c in places)
+    return name in asked_axes(names) or (unknown and bool(places)) or (name is None and bool(places))
 
 
 def _declarations(names: Names, failure: Failure) -> Iterator[ast.Call]:

@@ -9,6 +9,8 @@ from mgpu_fix.catalogue import NoFix, Rule, Signature
 from mgpu_fix.model import Candidate, Edit, Failure
 from mgpu_fix.source import Names, SourceFile
 
+from .control.effects import check_own
+
 _ALL = "0.10.2 to 0.12.0.1"
 _TRACER = r"'DynamicJaxprTracer'"
 
@@ -41,7 +43,8 @@ class RefAsArray(Rule):
 
     ## Fix safety
 
-    Safe: there is nothing else that it could mean. `[...]` is put behind the names that are Refs, `.at` is taken out.
+    Safe: there is nothing else that it could mean. `[...]` is put behind the names that are Refs, `.at` is taken out. A
+    function that other code than the kernel runs, too, is left.
     """
 
     code = "MGF412"
@@ -71,6 +74,7 @@ class RefAsArray(Rule):
                 found = [o for o in found if o is node.args[int(place[1])]] or found
         if not found:
             raise NoFix("by hand: load what lies in the Ref with `[...]`")
+        check_own(names, found[0], failure.kernel)
         own = [o for o in found if _is_of_kernel(names, o, failure.kernel)]
         groups = [own, found, *([o] for o in found)]
         for group in (g for g, _ in itertools.groupby(filter(None, groups))):

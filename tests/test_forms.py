@@ -95,6 +95,12 @@ LEFT = {
     "threads that something else counts": (
         THREADS, "made(", "T = 128\nb = plgpu.Barrier(num_arrivals=T)\nk = made(f, num_threads=T)", "warpgroups of 128",
     ),
+    "threads that ask which they are": (
+        THREADS, "made(", "i = jax.lax.axis_index('w')\nk = made(f, num_threads=128, thread_name='w')", "has one place",
+    ),
+    "threads that may": (
+        THREADS, "made(", "i = jax.lax.axis_index(n)\nk = made(f, num_threads=128, thread_name='w')", "has one place",
+    ),
     "more than fit": (THREADS, "made(", "k = made(f, num_threads=4096)", "at most 16"),
     "an order": (
         SEMANTICS, "k(1)",

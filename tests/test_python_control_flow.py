@@ -149,6 +149,48 @@ def test_it_is_said_in_words_of_jax(name: str) -> None:
 
 
 LEFT = {
+    "a name of another function": (
+        "s = 1\ndef f():\n    nonlocal s\n    if i > 0:\n        s = 2\n        o_ref[i] = s\nf()", "i > 0",
+        BOOL, "give `s`",
+    ),
+    "a name that is evaluated": ("if i > 0:\n    s = 1\no_ref[i] = eval('s')", "i > 0", BOOL, "`eval` may read"),
+    "a dictionary": ("c = {}\nif i > 0:\n    c['s'] = 1", "i > 0", BOOL, "`c['s']` is no place in a Ref"),
+    "a list that is stored to": ("c = [0]\nif i > 0:\n    c[0] = 1", "i > 0", BOOL, "`c[0]` is no place in a Ref"),
+    "an attribute": ("if i > 0:\n    n.s = 1", "i > 0", BOOL, "`n.s` is no place in a Ref"),
+    "a method that may change something": (
+        "c = []\nif i > 0:\n    c.append(1)", "i > 0", BOOL,
+        "what `c.append(...)` does",
+    ),
+    "a helper that does": (
+        "c = []\ndef f():\n    c.append(1)\nif i > 0:\n    f()", "i > 0",
+        BOOL, "what `c.append(...)` does is not known",
+    ),
+    "a helper that is given an object": (
+        "c = {}\ndef f(d):\n    d[0] = 1\nif i > 0:\n    f(c)", "i > 0", BOOL, "what `f(...)` does is not known",
+    ),
+    "a choice that acts": ("v = n(2) if i > 0 else n(3)", "i > 0", BOOL, "what `n(...)` does is not known"),
+    "a loop that counts in a list": (
+        "c = []\nfor j in range(i):\n    c.append(j)", "range(i)", INDEX,
+        "what `c.append(...)`",
+    ),
+    "a loop that takes the next": (
+        "c = iter(n)\nfor j in range(i):\n    o_ref[j] = next(c)", "range(i)", INDEX,
+        "`next(...)`",
+    ),
+    "a loop whose values a function reads": (
+        "s = 1\ndef f(v):\n    return v + s\nfor j in range(i):\n    o_ref[j] = f(j)\n    s = s * 2\no_ref[0] = s",
+        "range(i)",
+        INDEX, "hand on `s`",
+    ),
+    "a counter that a function reads": (
+        "j = 4\ndef f():\n    return j\nfor j in range(i):\n    o_ref[j] = 1\no_ref[0] = f()", "range(i)",
+        INDEX, "`j` is used",
+    ),
+    "steps back": ("for j in range(i, 0, -1):\n    o_ref[j] = 1", "range(i, 0, -1)", INDEX, "takes steps forward only"),
+    "steps that are not known": ("for j in range(0, i, n):\n    o_ref[j] = 1", "range(0, i, n)", INDEX, "forward only"),
+    "an early return before what others see": (
+        "c = []\nif i > 0:\n    return\nc.append(1)", "i > 0", BOOL, "what `c.append(...)` does is not known",
+    ),
     "a return of a value": ("if i > 0:\n    return n\no_ref[i] = 1", "i > 0", BOOL, "a `return` depends on it"),
     "a return in a loop": (
         "for j in [1]:\n    if i > j:\n        return\n    o_ref[j] = 1", "i > j", BOOL, "a `return` depends",
@@ -157,7 +199,7 @@ LEFT = {
         "v = 1\nif i > 0:\n    return\nv = v + 1\no_ref[i] = v", "i > 0", BOOL, "give `v` there another name",
     ),
     "a return before a text of lines": (
-        'if i > 0:\n    return\nprint("""a\nb""")', "i > 0", BOOL, "nest what follows under pl.when",
+        'if i > 0:\n    return\nlen("""a\nb""")', "i > 0", BOOL, "nest what follows under pl.when",
     ),
     "a break": ("for j in range(i):\n    if j:\n        break", "range(i)", INDEX, "a `break` depends on it"),
     "a continue": ("for j in [1]:\n    if i > j:\n        continue\n    o_ref[j] = 1", "i > j", BOOL, "a `continue`"),
@@ -230,6 +272,28 @@ def test_arrays_are_chosen_by_cond() -> None:
     assert lines(source, cond) == "o_ref[i] = lax.cond(i > 0, lambda: x_ref[i - 1], lambda: n)"
 
 
-def test_what_acts_is_chosen_by_cond_alone() -> None:
-    source, [cond] = proposed("if i > 0:\n    v = n(i)\nelse:\n    v = 0\no_ref[i] = v", "i > 0", BOOL)
-    assert lines(source, cond).startswith("v = lax.cond(i > 0, lambda: n(i), lambda: 0)")
+def test_what_has_no_value_for_a_zero_is_chosen_by_cond_alone() -> None:
+    source, [cond] = proposed("if i > 0:\n    v = n // i\nelse:\n    v = 0\no_ref[i] = v", "i > 0", BOOL)
+    assert lines(source, cond).startswith("v = lax.cond(i > 0, lambda: n // i, lambda: 0)")
+
+
+def test_a_name_that_a_function_reads_later_is_chosen() -> None:
+    text = "s = 1.0\ndef f(v):\n    return v * s\nif i > 0:\n    s = 3.0\no_ref[i] = f(n)"
+    source, candidates = proposed(text, "i > 0", BOOL)
+    assert "s = jnp.where(i > 0, 3.0, s)" in lines(source, candidates[0])
+
+
+def test_a_helper_that_other_code_runs_is_left() -> None:
+    text = "def put(v):\n    if v > 0:\n        o_ref[0] = v\nput(i)"
+    assert proposed(text, "v > 0", BOOL)[1]
+    head = "def put(r, v):\n    if v > 0:\n        r[0] = v\n\n\ndef body(o, i):\n    put(o, i)\n"
+    span = SourceFile("k.py", head.encode())
+    node = next(n for n in ast.walk(span.tree) if isinstance(n, ast.Compare))
+    rule = catalogue.load().find("MGF405")
+    assert rule is not None
+    failure = Failure(*BOOL, "trace", span.span(node), "body")
+    with pytest.raises(NoFix, match=r"has no name for|no place for"):
+        list(rule.candidates(failure, span))
+    shared = SourceFile("k.py", (head + "put(host, 3)\n").encode())
+    with pytest.raises(NoFix, match="other code runs"):
+        list(rule.candidates(failure, shared))

@@ -82,11 +82,29 @@ class Needs:
     def taken_out(self) -> list[str]:
         """Names that are read elsewhere, or may be, as the statements left them."""
         uses = {name: self.names.uses(name, self.function) for name in bound_in(self.statements)}
-        return [name for name, reads in uses.items() if any(map(self._may_see, reads))]
+        outer = self._declared()
+        return [name for name, reads in uses.items() if name in outer or any(map(self._may_see, reads))]
+
+    def seen_by_functions(self, name: str) -> bool:
+        """Whether a function, or a generator, outside of the statements reads a name whenever it is run."""
+        reads = [read for read in self.names.uses(name, self.function) if id(read) not in self._inside]
+        return name in self._declared() or any(map(self._is_late, reads))
+
+    def _declared(self) -> set[str]:
+        """Names of the function that are not its own."""
+        inside = ast.walk(self.function)
+        return {name for node in inside if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+
+    def _is_late(self, read: ast.Name) -> bool:
+        around = self.names.ancestors(read)
+        generator = any(isinstance(a, ast.GeneratorExp) for a in around)
+        return generator or self.names.scope(read) is not self.function
 
     def _may_see(self, read: ast.Name) -> bool:
         if id(read) in self._inside:
             return False
+        if self._is_late(read):
+            return True
         first = self.statements[0]
         before = (read.lineno, read.col_offset) < (first.lineno, first.col_offset)
         loops = (a for a in self.names.ancestors(self.around) if isinstance(a, ast.For | ast.While))

@@ -12,16 +12,20 @@ from mgpu_fix.source.flow import is_pure
 from ..imports import Imports
 from .blocks import Needs, check_closed, colon, nameless
 from .conditions import Conditions
+from .effects import check_effects, check_watched
 
 
 def branches(names: Names, statement: ast.If) -> Iterator[Candidate]:
     """What becomes of a whole ``if``, with its ``elif`` and ``else``, best first. Raises NoFix."""
     parts = list(_parts(statement))
     if _leaves(names, statement):
+        check_watched(names, names.scope(statement))
         yield _early(names, statement)
         return
+    check_watched(names, names.scope(statement))
     for _, body in parts:
         check_closed(body)
+        check_effects(names, body)
     shared = [n for _, body in parts for need in [Needs(names, statement, body)] for n in _shared(need)]
     if shared:
         yield from _chosen(names, parts, shared)
@@ -31,6 +35,7 @@ def branches(names: Names, statement: ast.If) -> Iterator[Candidate]:
 
 def choice(names: Names, node: ast.IfExp) -> Iterator[Candidate]:
     """What becomes of ``a if c else b``. Raises NoFix."""
+    check_effects(names, [node.body, node.orelse])
     start, end = names.source.bounds(node)
     yield from _choices(names, node.test, [("", node.body, node.orelse)], lambda made: (start, end, made[0]))
 
@@ -97,14 +102,15 @@ def _early(names: Names, statement: ast.If) -> Candidate:
     first, done = statement.body[-1], statement.body[:-1]
     for body in filter(None, (done, rest)):
         check_closed(body)
+        check_effects(names, body)
         need = Needs(names, statement, body)
+        if taken := need.taken_out():
+            raise NoFix(f"by hand: nest what follows under pl.when, for which `{taken[0]}` is read elsewhere")
         if brought := need.brought_in():
             raise NoFix(f"by hand: nest what follows under pl.when, and give `{brought[0]}` there another name")
     conditions = Conditions(names, imports)
     if done and not conditions.is_plain(statement.test):
         raise NoFix("by hand: give the condition a name before the `if`, since its branch may change it")
-    if done and Needs(names, statement, done).taken_out():
-        raise NoFix("by hand: nest what follows under pl.when")
     texts = [n for s in rest for n in ast.walk(s) if isinstance(n, ast.Constant | ast.JoinedStr)]
     if any(n.lineno != n.end_lineno for n in texts) or statement.body[0].lineno == statement.lineno != first.lineno:
         raise NoFix("by hand: nest what follows under pl.when")
@@ -133,7 +139,11 @@ def _dropped(names: Names, last: ast.stmt) -> Edit:
     start, end = source.bounds(last)
     line, after = source.starts[last.lineno - 1], source.text.find("\n", end)
     if source.text[line:start].strip() or source.text[end:after].strip():
-        return Edit(start - 1 if source.text[start - 1] == " " else start, end, "")
+        rest = source.text[end:after]
+        if source.text[line:start].strip():
+            return Edit(start - 1 if source.text[start - 1] == " " else start, end, "")
+        # A comment stays, where the statement stood.
+        return Edit(start, end + len(rest) - len(rest.lstrip()), "")
     return Edit(line, after + 1, "")
 
 
@@ -190,7 +200,9 @@ def _choices(
     sides = [side for _, *both in pairs for side in both if isinstance(side, ast.expr)]
     imports = Imports(names)
     condition = Conditions(names, imports).text(test)
-    if all(is_pure(names, side) for side in sides):
+    divides = any(isinstance(n, ast.FloorDiv | ast.Mod) for side in sides for n in ast.walk(side))
+    # What divides whole numbers may be guarded against a zero.
+    if not divides and all(is_pure(names, side) for side in sides):
         loads = any(isinstance(n, ast.Subscript) for side in sides for n in ast.walk(side))
         where = f"{imports.name('jax.numpy')}.where"
         made = [_named(name, f"{where}({condition}, {_text(names, a)}, {_text(names, b)})") for name, a, b in pairs]

@@ -8,6 +8,7 @@ from mgpu_fix.source import Names
 
 from ..imports import Imports
 from .blocks import Needs, bound_in, check_closed, colon, nameless
+from .effects import check_effects, check_watched
 
 
 def loop(names: Names, statement: ast.For) -> Candidate:
@@ -17,12 +18,18 @@ def loop(names: Names, statement: ast.For) -> Candidate:
         raise NoFix("by hand: use pl.loop or lax.fori_loop")
     counter = statement.target.id
     check_closed(body)
+    check_watched(names, names.scope(statement))
+    check_effects(names, body)
     need, bound = Needs(names, statement, body), bound_in(body)
     outside = [use for use in names.uses(counter, need.function) if not _is_in(use, body)]
-    if counter in bound or any((u.lineno, u.col_offset) > (statement.lineno, 0) for u in outside):
+    late = need.seen_by_functions(counter) or _repeats(names, statement)
+    if counter in bound or (late and outside) or any((u.lineno, 0) > (statement.lineno, -1) for u in outside):
         raise NoFix(f"by hand: `{counter}` is used after the loop, or set in it")
     lower, upper, step = _bounds(names, statement.iter)
     carried = list(dict.fromkeys((*need.brought_in(), *need.taken_out())))
+    for name in carried:
+        if need.seen_by_functions(name):
+            raise NoFix(f"by hand: hand on `{name}` with lax.fori_loop, and give it to the functions that read it")
     imports = Imports(names)
     indent, inner = source.indentation(statement.lineno), source.indentation(body[0].lineno)
     start, end = source.bounds(statement)[0], colon(names, statement.iter)
@@ -55,6 +62,11 @@ def loop(names: Names, statement: ast.For) -> Candidate:
     return Candidate("Loop with lax.fori_loop, which hands on what the steps compute", edits)
 
 
+def _repeats(names: Names, statement: ast.For) -> bool:
+    """Whether the loop may be come to again, in one around it."""
+    return any(isinstance(a, ast.For | ast.While) for a in names.ancestors(statement))
+
+
 def _is_in(node: ast.AST, body: list[ast.stmt]) -> bool:
     return any(node is inner for statement in body for inner in ast.walk(statement))
 
@@ -63,6 +75,14 @@ def _bounds(names: Names, iterated: ast.expr) -> tuple[str, str, str]:
     match iterated:
         case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]) if 1 <= len(args) <= 3:
             texts = [names.source.segment(a) for a in args]
+            steps = args[2] if len(args) == 3 else None
+            forward = steps is None or (
+                isinstance(steps, ast.Constant) and isinstance(steps.value, int) and steps.value > 0
+            )
+            if not forward:
+                raise NoFix(
+                    "by hand: pl.loop takes steps forward only; count up, and compute the index from the counter"
+                )
             if not any(isinstance(a, ast.Starred) for a in args):
                 lower, upper = ("0", texts[0]) if len(texts) == 1 else texts[:2]
                 return lower, upper, texts[2] if len(texts) == 3 else "1"

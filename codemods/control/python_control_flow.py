@@ -10,6 +10,7 @@ from mgpu_fix.source import Names, SourceFile
 from ..imports import Imports
 from .branches import branches, choice
 from .conditions import Conditions
+from .effects import check_own
 from .loops import loop
 from .slices import slices
 
@@ -70,7 +71,10 @@ class PythonControlFlow(Rule):
     Safe where the code does the same in JAX's words. What stands behind `and`, or in both branches of a `jnp.where`,
     is computed always then, so that it is left where it loads an element or calls something unknown. A `jnp.where` of
     loaded values needs numbers that prove it; else `lax.cond` chooses, which is also what Mosaic GPU has for arrays.
-    `while`, `break`, `assert` and most `return`s in what depends on the value are left to you.
+    `while`, `break`, `assert` and most `return`s in what depends on the value are left to you. So is what changes
+    Python's own objects there (a list, an attribute, a `nonlocal` name) or calls something unknown, since JAX traces
+    both branches, and a loop's body once; and a function that other code than the kernel runs, too. Of NaN,
+    `jnp.maximum` makes NaN, and Python's `max` the other number.
     """
 
     code = "MGF405"
@@ -93,6 +97,7 @@ class PythonControlFlow(Rule):
         at = [n for n in found if source.span(n) == failure.span]
         if not at:
             raise NoFix(_BY_HAND)
+        check_own(names, at[0], failure.kernel)
         yield from _answers(names, at[0])
 
 
