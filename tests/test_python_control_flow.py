@@ -150,9 +150,9 @@ def test_it_is_said_in_words_of_jax(name: str) -> None:
 
 LEFT = {
     "a name of another function": (
-        "s = 1\ndef f():\n    nonlocal s\n    if i > 0:\n        s = 2\n        o_ref[i] = s\nf()", "i > 0",
-        BOOL, "give `s`",
+        "s = 1\ndef f():\n    nonlocal s\n    if i > 0:\n        s = 2\nf()\no_ref[i] = s", "i > 0", BOOL, "`s` outlives",
     ),
+    "a name of the module": ("global s\nif i > 0:\n    s = 2", "i > 0", BOOL, "`s` outlives the kernel"),
     "a name that is evaluated": ("if i > 0:\n    s = 1\no_ref[i] = eval('s')", "i > 0", BOOL, "`eval` may read"),
     "a dictionary": ("c = {}\nif i > 0:\n    c['s'] = 1", "i > 0", BOOL, "`c['s']` is no place in a Ref"),
     "a list that is stored to": ("c = [0]\nif i > 0:\n    c[0] = 1", "i > 0", BOOL, "`c[0]` is no place in a Ref"),

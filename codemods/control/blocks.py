@@ -82,15 +82,15 @@ class Needs:
     def taken_out(self) -> list[str]:
         """Names that are read elsewhere, or may be, as the statements left them."""
         uses = {name: self.names.uses(name, self.function) for name in bound_in(self.statements)}
-        outer = self._declared()
+        outer = self.declared()
         return [name for name, reads in uses.items() if name in outer or any(map(self._may_see, reads))]
 
     def seen_by_functions(self, name: str) -> bool:
         """Whether a function, or a generator, outside of the statements reads a name whenever it is run."""
         reads = [read for read in self.names.uses(name, self.function) if id(read) not in self._inside]
-        return name in self._declared() or any(map(self._is_late, reads))
+        return name in self.declared() or any(map(self._is_late, reads))
 
-    def _declared(self) -> set[str]:
+    def declared(self) -> set[str]:
         """Names of the function that are not its own."""
         inside = ast.walk(self.function)
         return {name for node in inside if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

@@ -167,6 +167,9 @@ def _chosen(
     source = names.source
     why = f"by hand: give `{shared[0]}` its value with jnp.where or lax.cond, and store under pl.when"
     [(test, first), *rest] = parts
+    outer = Needs(names, names.statement(first[0]), first).declared()
+    if outer.intersection(shared):
+        raise NoFix(f"by hand: `{shared[0]}` outlives the kernel, in which its value is only a placeholder")
     if test is None or len(rest) > 1 or (rest and rest[0][0] is not None):
         raise NoFix(why)
     other = rest[0][1] if rest else []
