@@ -150,7 +150,8 @@ def test_it_is_said_in_words_of_jax(name: str) -> None:
 
 LEFT = {
     "a name of another function": (
-        "s = 1\ndef f():\n    nonlocal s\n    if i > 0:\n        s = 2\nf()\no_ref[i] = s", "i > 0", BOOL, "`s` outlives",
+        "s = 1\ndef f():\n    nonlocal s\n    if i > 0:\n        s = 2\nf()\no_ref[i] = s", "i > 0", BOOL,
+        "`s` outlives",
     ),
     "a name of the module": ("global s\nif i > 0:\n    s = 2", "i > 0", BOOL, "`s` outlives the kernel"),
     "a name that is evaluated": ("if i > 0:\n    s = 1\no_ref[i] = eval('s')", "i > 0", BOOL, "`eval` may read"),
